@@ -1,0 +1,246 @@
+"""The averaging baselines: FedAvg over active, over all, with known probabilities, FedAU and F3AST.
+
+All share x^{t+1} = x^t - eta_g clip(sum_A w_i G_i) and differ in the weights w_i alone. Their state is x [d] and, for
+FedAU and F3AST, a few numbers per client. An empty round leaves x alone.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedawe.algorithms.base import (
+    OneGlobalModel,
+    ServerState,
+    check_rates,
+    clipped,
+    first_model,
+    received,
+    skipped_rounds_are_empty,
+)
+from fedawe.errors import UserError
+
+
+@dataclass(frozen=True)
+class FedAvg(OneGlobalModel[ServerState]):
+    """FedAvg over the active clients: w_i = 1/|A|. Biased towards whoever shows up.
+
+    >>> fedavg = FedAvg()
+    >>> state = fedavg.init(torch.zeros(1), m=3)
+    >>> state = fedavg.aggregate(state, 0, torch.tensor([0, 2]), torch.tensor([[1.0], [3.0]]))
+    >>> fedavg.model(state)
+    tensor([-2.])
+    """
+
+    eta_g: float = 1.0
+    clip: float | None = None
+
+    def __post_init__(self) -> None:
+        check_rates(self.eta_g, self.clip)
+
+    def init(self, x0: Tensor, m: int) -> ServerState:
+        """x^0."""
+        return ServerState(t=-1, m=m, x=first_model(x0, m))
+
+    def aggregate(self, state: ServerState, t: int, A: Tensor, G: Tensor) -> ServerState:
+        """The mean over A."""
+        A, G = received(state, t, A, G)
+        if len(A) == 0:
+            return state.after(t)
+        return state.after(t, x=state.x - self.eta_g * clipped(G.mean(0), self.clip))
+
+
+@dataclass(frozen=True)
+class FedAvgAll(OneGlobalModel[ServerState]):
+    """FedAvg over all clients, whoever is not there counting as zero: w_i = 1/m. Slow, and biased towards large p_i.
+
+    >>> fedavg_all = FedAvgAll()
+    >>> state = fedavg_all.init(torch.zeros(1), m=4)
+    >>> state = fedavg_all.aggregate(state, 0, torch.tensor([0, 2]), torch.tensor([[1.0], [3.0]]))
+    >>> fedavg_all.model(state)
+    tensor([-1.])
+    """
+
+    eta_g: float = 1.0
+    clip: float | None = None
+
+    def __post_init__(self) -> None:
+        check_rates(self.eta_g, self.clip)
+
+    def init(self, x0: Tensor, m: int) -> ServerState:
+        """x^0."""
+        return ServerState(t=-1, m=m, x=first_model(x0, m))
+
+    def aggregate(self, state: ServerState, t: int, A: Tensor, G: Tensor) -> ServerState:
+        """The sum over A, over m."""
+        A, G = received(state, t, A, G)
+        return state.after(t, x=state.x - self.eta_g * clipped(G.sum(0) / state.m, self.clip))
+
+
+@dataclass(frozen=True, eq=False)
+class FedAvgKnown(OneGlobalModel[ServerState]):
+    """FedAvg weighted by the true probabilities of the round (Perazzone et al. 2022): w_i = 1/(m p_i^t).
+
+    p is [T, m]. Unbiased, but nobody knows p outside a simulation, and the weights have no bound.
+
+    >>> known = FedAvgKnown(p=torch.tensor([[0.5, 1.0]]))
+    >>> state = known.init(torch.zeros(1), m=2)
+    >>> state = known.aggregate(state, 0, torch.tensor([0, 1]), torch.tensor([[1.0], [3.0]]))    # (1/2) (1/.5 + 3)
+    >>> known.model(state)
+    tensor([-2.5000])
+    """
+
+    p: Any
+    eta_g: float = 1.0
+    clip: float | None = None
+
+    def __post_init__(self) -> None:
+        check_rates(self.eta_g, self.clip)
+        p = self.p.clone() if isinstance(self.p, Tensor) else torch.from_numpy(np.array(self.p))
+        if p.ndim != 2 or not p.is_floating_point():
+            raise UserError(f"p must be probabilities [rounds, clients], not {p.dtype} of shape {list(p.shape)}")
+        if not ((p >= 0) & (p <= 1)).all():
+            raise UserError("p has entries outside [0, 1]")
+        object.__setattr__(self, "p", p)
+
+    def init(self, x0: Tensor, m: int) -> ServerState:
+        """x^0."""
+        if self.p.shape[1] != m:
+            raise UserError(f"p has {self.p.shape[1]} columns for {m} clients")
+        return ServerState(t=-1, m=m, x=first_model(x0, m))
+
+    def aggregate(self, state: ServerState, t: int, A: Tensor, G: Tensor) -> ServerState:
+        """The sum over A of G_i / p_i^t, over m."""
+        A, G = received(state, t, A, G)
+        if t >= len(self.p):
+            raise UserError(f"p covers rounds 0 to {len(self.p) - 1}, but this is round {t}")
+        p = self.p[t].to(G.device)[A].to(G.dtype)  # p_i^t                                              [k]
+        if (p == 0).any():
+            raise UserError(f"client {int(A[(p == 0).nonzero()[0]])} was there in round {t}, but its p is 0")
+        return state.after(t, x=state.x - self.eta_g * clipped((G / p[:, None]).sum(0) / state.m, self.clip))
+
+
+@dataclass(frozen=True)
+class IntervalState(ServerState):
+    """FedAU's state: for each client the running mean of its intervals between active rounds."""
+
+    S: Tensor  # rounds since the last interval ended                      [m] int64
+    M: Tensor  # number of intervals so far                                [m] int64
+    omega: Tensor  # their mean, 1 before the first                        [m]
+
+
+@dataclass(frozen=True)
+class FedAU(OneGlobalModel[IntervalState]):
+    """FedAU (Wang & Ji 2023): w_i = omega_i/m, omega_i the mean interval between the rounds of client i, about 1/p_i.
+
+    An interval that reaches K is cut there, so omega <= K. The interval that ends in round t is used from t+1 on.
+
+    >>> fedau = FedAU(K=50)
+    >>> state = fedau.init(torch.zeros(1), m=1)
+    >>> one, g = torch.tensor([0]), torch.tensor([[1.0]])
+    >>> state = fedau.aggregate(state, 0, one[:0], g[:0])    # missed
+    >>> state = fedau.aggregate(state, 1, one, g)            # weight 1; an interval of 2 ends
+    >>> state = fedau.aggregate(state, 2, one, g)            # weight 2; an interval of 1 ends
+    >>> fedau.model(state), state.omega
+    (tensor([-3.]), tensor([1.5000]))
+    """
+
+    K: int = 50
+    eta_g: float = 1.0
+    clip: float | None = None
+
+    def __post_init__(self) -> None:
+        check_rates(self.eta_g, self.clip)
+        if self.K < 1:
+            raise UserError(f"K is {self.K!r}; expected a whole number from 1")
+
+    def init(self, x0: Tensor, m: int) -> IntervalState:
+        """No interval seen, omega = 1."""
+        x = first_model(x0, m)
+        none = torch.zeros(m, dtype=torch.int64, device=x.device)
+        return IntervalState(t=-1, m=m, x=x, S=none, M=none.clone(), omega=x.new_ones(m))
+
+    def aggregate(self, state: IntervalState, t: int, A: Tensor, G: Tensor) -> IntervalState:
+        """Use omega, then learn from this round."""
+        A, G = received(state, t, A, G)
+        state = skipped_rounds_are_empty(self, state, t)
+        x = state.x - self.eta_g * clipped((state.omega[A, None] * G).sum(0) / state.m, self.clip)
+
+        S, M = state.S + 1, state.M
+        ends = S == self.K  # an interval ends because the client is here, or because it is cut        [m]
+        ends[A] = True
+        omega = torch.where(ends, (M * state.omega + S) / (M + 1), state.omega)
+        return state.after(t, x=x, S=torch.where(ends, 0, S), M=M + ends, omega=omega)
+
+
+@dataclass(frozen=True)
+class RateState(ServerState):
+    """F3AST's state: how often each client was selected, as a moving average."""
+
+    r: Tensor  # [m]
+
+
+@dataclass(frozen=True)
+class F3AST(OneGlobalModel[RateState]):
+    """F3AST (Ribero, Vikalo & de Veciana 2022), all clients of equal weight 1/m: w_i = (1/m)/r_i for the selected.
+
+        r <- (1 - beta) r + beta 1{i in S}         before the weights, so w_i <= 1/(m beta)
+
+    S is everyone who is there, or the `capacity` of them with the smallest r (ties: the lowest number).
+    What the FedAWE authors ran is not public (see docs/algorithms.md); the variants that are:
+
+    r0         starting rates: 1 (the authors' FedPBC code), or any number; "share" is 1/m (the F3AST authors' code)
+    normalise  "clients": w_i as above;  "capacity": divided by |S| too (the F3AST authors' code);
+               "self": (1/r_i) / sum_S (1/r_j), which starts as FedAvg does and alone fits the paper's Table 8
+
+    >>> f3ast = F3AST(beta=0.5)
+    >>> state = f3ast.init(torch.zeros(1), m=2)
+    >>> one, g = torch.tensor([0]), torch.tensor([[1.0]])
+    >>> state = f3ast.aggregate(state, 0, one[:0], g[:0])    # r = .5, .5
+    >>> state = f3ast.aggregate(state, 1, one, g)            # r = .75, .25: x = 0 - (1/2)/.75
+    >>> f3ast.model(state), state.r
+    (tensor([-0.6667]), tensor([0.7500, 0.2500]))
+    """
+
+    beta: float = 0.001
+    eta_g: float = 1.0
+    capacity: int | None = None
+    r0: float | Literal["share"] = 1.0
+    normalise: Literal["clients", "capacity", "self"] = "clients"
+    clip: float | None = None
+
+    def __post_init__(self) -> None:
+        check_rates(self.eta_g, self.clip)
+        if not 0 < self.beta <= 1:
+            raise UserError(f"beta is {self.beta!r}; expected a number above 0 and at most 1")
+        if self.capacity is not None and self.capacity < 1:
+            raise UserError(f"capacity is {self.capacity!r}; expected a whole number from 1, or None for no limit")
+        if self.r0 != "share" and not (isinstance(self.r0, float | int) and 0 < self.r0 <= 1):
+            raise UserError(f"r0 is {self.r0!r}; expected a number above 0 and at most 1, or 'share'")
+        if self.normalise not in ("clients", "capacity", "self"):
+            raise UserError(f"normalise is {self.normalise!r}; expected 'clients', 'capacity' or 'self'")
+
+    def init(self, x0: Tensor, m: int) -> RateState:
+        """r = r0 for everyone."""
+        x = first_model(x0, m)
+        r0 = 1 / m if self.r0 == "share" else self.r0
+        return RateState(t=-1, m=m, x=x, r=torch.full((m,), r0, dtype=x.dtype, device=x.device))
+
+    def aggregate(self, state: RateState, t: int, A: Tensor, G: Tensor) -> RateState:
+        """Select, update the rates, then weight."""
+        A, G = received(state, t, A, G)
+        state = skipped_rounds_are_empty(self, state, t)
+        if self.capacity is not None and len(A) > self.capacity:  # S: the largest p_k^2 / r_k^2
+            chosen = state.r[A].sort(stable=True).indices[: self.capacity].sort().values
+            A, G = A[chosen], G[chosen]
+        r = (1 - self.beta) * state.r
+        r[A] += self.beta
+        if len(A) == 0:
+            return state.after(t, r=r)
+        w = 1 / r[A]  # [k]
+        w = w / (float(w.sum()) if self.normalise == "self" else state.m)
+        if self.normalise == "capacity":
+            w = w / len(A)
+        return state.after(t, x=state.x - self.eta_g * clipped((w[:, None] * G).sum(0), self.clip), r=r)

@@ -1,0 +1,190 @@
+"""What all algorithms share: the protocol, the checks at the door, and the state of those with one global model.
+
+Notation of this package: m clients, k active, d parameters, t the round from 0, A the active clients [k], x models,
+G innovations (start minus end of local training, so the learning rate is already in them) [k, d], tau the last active
+round, eta_g the server's rate.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, Generic, Protocol, Self, TypeVar
+
+import torch
+from torch import Tensor
+
+from fedawe.errors import UserError
+
+
+@dataclass(frozen=True)
+class State(ABC):
+    """Everything that changes: the last round (-1 before the first) and, per algorithm, its tensors."""
+
+    t: int
+    m: int
+
+    @property
+    @abstractmethod
+    def latest(self) -> Tensor:
+        """The last aggregate, [d]."""
+
+    def after(self, t: int, **changed: Any) -> Self:
+        """This state after round t, with what changed in it."""
+        return replace(self, t=t, **changed)
+
+
+S = TypeVar("S", bound=State)
+
+
+class Algorithm(Protocol[S]):
+    """A frozen dataclass of hyper-parameters; `aggregate` returns a new state and leaves the one it was given alone."""
+
+    def init(self, x0: Tensor, m: int) -> S:
+        """The state before round 0: x0 [d], m clients."""
+
+    def start(self, state: S, A: Tensor) -> Tensor:
+        """Where clients A [k] begin the coming round: x_i^t, [k, d]."""
+
+    def aggregate(self, state: S, t: int, A: Tensor, G: Tensor) -> S:
+        """The state after round t, in which clients A [k] returned innovations G [k, d]; called in empty rounds too."""
+
+    def model(self, state: S) -> Tensor:
+        """The model to evaluate or to ship, [d]."""
+
+
+@dataclass(frozen=True)
+class ServerState(State):
+    """The state of an algorithm with one global model x [d]."""
+
+    x: Tensor
+
+    @property
+    def latest(self) -> Tensor:
+        """The global model, [d]."""
+        return self.x
+
+
+T = TypeVar("T", bound=ServerState)
+
+
+class OneGlobalModel(Generic[T]):
+    """`start` and `model` of an algorithm in which every client begins at the global model."""
+
+    def start(self, state: T, A: Tensor) -> Tensor:
+        """x^t for everyone, [k, d]."""
+        return state.x.repeat(len(known_clients(A, state)), 1)
+
+    def model(self, state: T) -> Tensor:
+        """x^t, [d]."""
+        return state.x.clone()
+
+
+def first_model(x0: Tensor, m: int) -> Tensor:
+    """x0 [d], checked, as a tensor of our own."""
+    if not isinstance(x0, Tensor) or x0.ndim != 1 or len(x0) == 0 or not x0.is_floating_point():
+        got = f"{x0.dtype} of shape {list(x0.shape)}" if isinstance(x0, Tensor) else type(x0).__name__
+        raise UserError(f"x0 must be a floating-point vector [d], not {got}")
+    if not torch.isfinite(x0).all():
+        raise UserError(f"x0 is not finite at coordinate {int((~torch.isfinite(x0)).nonzero()[0])}")
+    if isinstance(m, bool) or not isinstance(m, int) or m < 1:
+        raise UserError(f"the number of clients must be a whole number from 1, not {m!r}")
+    return x0.detach().clone()
+
+
+def known_clients(A: Tensor, state: State) -> Tensor:
+    """A [k] as int64 on the models' device; unknown, negative or repeated clients are refused."""
+    A = torch.as_tensor(A, device=state.latest.device)
+    if A.numel() == 0 and A.ndim == 1:  # an empty list has no dtype to speak of
+        return A.to(torch.int64)
+    if A.ndim != 1 or A.dtype.is_floating_point or A.dtype.is_complex or A.dtype == torch.bool:
+        raise UserError(f"A must be a vector of client numbers, not {A.dtype} of shape {list(A.shape)}")
+    low, high = int(A.min()), int(A.max())
+    if low < 0 or high >= state.m:
+        raise UserError(f"client {low if low < 0 else high} is unknown: clients are 0 to {state.m - 1}")
+    ordered = A.sort().values
+    twice = (ordered[1:] == ordered[:-1]).nonzero()
+    if len(twice):
+        raise UserError(f"client {int(ordered[twice[0]])} appears more than once in A")
+    return A.to(torch.int64)
+
+
+def received(state: State, t: int, A: Tensor, G: Tensor) -> tuple[Tensor, Tensor]:
+    """What round t brought, checked and in the order of the clients, so that the order of arrival changes nothing."""
+    if isinstance(t, bool) or not isinstance(t, int) or t <= state.t:
+        raise UserError(f"round {t!r} cannot follow round {state.t}: rounds are whole numbers and only go up")
+    A, like = known_clients(A, state), state.latest
+    if not isinstance(G, Tensor) or G.shape != (len(A), len(like)):
+        got = list(G.shape) if isinstance(G, Tensor) else type(G).__name__
+        raise UserError(f"G must be of shape [{len(A)}, {len(like)}], one row per client of A, not {got}")
+    if G.dtype != like.dtype or G.device != like.device:
+        raise UserError(f"G is {G.dtype} on {G.device}; the model is {like.dtype} on {like.device}")
+    A, order = A.sort()
+    G = G.detach()
+    if not torch.equal(order, torch.arange(len(A), device=order.device)):
+        G = G[order]
+    # A row that has a NaN or an infinity has no finite sum; the reverse (an overflow) is looked at closely.
+    suspects = (~torch.isfinite(G.sum(1))).nonzero().flatten().tolist()
+    for row in suspects:
+        if not torch.isfinite(G[row]).all():
+            raise UserError(f"the innovation of client {int(A[row])} in round {t} is not finite")
+    return A, G
+
+
+def clipped(v: Tensor, c: float | None) -> Tensor:
+    """clip_c(v) = v min(1, c / ||v||), the norm over the whole vector [d]; c = None leaves v alone.
+
+    >>> clipped(torch.tensor([3.0, 4.0]), 1.0)
+    tensor([0.6000, 0.8000])
+    """
+    if c is None:
+        return v
+    norm = torch.linalg.vector_norm(v)
+    return v * (c / norm) if norm > c else v
+
+
+def skipped_rounds_are_empty(algorithm: Algorithm[S], state: S, t: int) -> S:
+    """The state just before round t, when rounds since the last one were not reported: nobody was there."""
+    nobody, nothing = torch.empty(0, dtype=torch.int64), state.latest.new_empty((0, len(state.latest)))
+    for q in range(state.t + 1, t):
+        state = algorithm.aggregate(state, q, nobody, nothing)
+    return state
+
+
+def check_rates(eta_g: float, clip: float | None) -> None:
+    """Refuses a server rate or a clip that cannot be meant."""
+    if not 0 < eta_g < float("inf"):
+        raise UserError(f"eta_g is {eta_g!r}; expected a positive number")
+    if clip is not None and not 0 < clip < float("inf"):
+        raise UserError(f"clip is {clip!r}; expected a positive number, or None for no clip")
+
+
+def pack(state: State) -> dict[str, Tensor]:
+    """The state as named tensors, for a checkpoint."""
+    out: dict[str, Tensor] = {}
+    for field in fields(state):
+        value = getattr(state, field.name)
+        if isinstance(value, Mapping):
+            out.update({f"{field.name}.{key}": torch.as_tensor(row) for key, row in value.items()})
+        else:
+            out[field.name] = torch.as_tensor(value)
+    return out
+
+
+def unpack(like: S, tensors: Mapping[str, Tensor]) -> S:
+    """The state that was packed; `like` is a state of the same algorithm, for kinds, dtypes and device."""
+    values: dict[str, Any] = {}
+    for field in fields(like):
+        old = getattr(like, field.name)
+        if isinstance(old, Mapping):
+            start = field.name + "."
+            rows = {int(name.removeprefix(start)): row for name, row in tensors.items() if name.startswith(start)}
+            values[field.name] = {key: _unwrapped(rows[key], like.latest.device) for key in sorted(rows)}
+        elif isinstance(old, Tensor):
+            values[field.name] = tensors[field.name].to(old.device)
+        else:
+            values[field.name] = type(old)(tensors[field.name].item())
+    return type(like)(**values)
+
+
+def _unwrapped(value: Tensor, device: torch.device) -> Tensor | int:
+    return int(value) if value.ndim == 0 else value.to(device)

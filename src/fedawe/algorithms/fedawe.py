@@ -1,0 +1,67 @@
+"""FedAWE: adaptive innovation echoing and implicit gossiping (Algorithm 1 of the paper)."""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from fedawe.algorithms.base import check_rates, clipped, first_model, received
+from fedawe.algorithms.versions import Versions
+from fedawe.errors import UserError
+
+
+@dataclass(frozen=True)
+class FedAWE:
+    """Every active client starts from its own last model and counts its innovation once for every round since.
+
+        x_i† = x_i^t - eta_g (t - tau_i) G_i          for i in A: the echo
+        x^{t+1} = (1/|A|) sum_A x_i†                  the gossip: A, and only A, receive x^{t+1}
+
+    `model` is x-bar, the mean of what all m clients hold: every client's innovations weigh the same in it, whoever was
+    there when (Proposition 1). `state.latest` is x^{t+1}. An empty round changes nothing; every echo grows by one.
+
+    eta_g     the server's rate
+    clip      largest norm of the averaged echoed update, before eta_g (the authors' code has 0.5; their text, none)
+    max_echo  largest echo; bounds the first step of a client that was away for very long, at the price of Proposition 1
+
+    Two clients on a line, G_i = 1 whenever active. Client 1 misses round 0, so its first innovation counts twice:
+
+    >>> import torch
+    >>> fedawe = FedAWE()
+    >>> state = fedawe.init(torch.zeros(1), m=2)
+    >>> state = fedawe.aggregate(state, 0, torch.tensor([0]), torch.tensor([[1.0]]))       # x^1 = 0 - 1
+    >>> state = fedawe.aggregate(state, 1, torch.tensor([0, 1]), torch.tensor([[1.0], [1.0]]))  # mean(-1 - 1, 0 - 2)
+    >>> state.latest, fedawe.model(state)
+    (tensor([-2.]), tensor([-2.]))
+    """
+
+    eta_g: float = 1.0
+    clip: float | None = None
+    max_echo: int | None = None
+
+    def __post_init__(self) -> None:
+        check_rates(self.eta_g, self.clip)
+        if self.max_echo is not None and self.max_echo < 1:
+            raise UserError(f"max_echo is {self.max_echo!r}; expected a whole number from 1, or None for no limit")
+
+    def init(self, x0: Tensor, m: int) -> Versions:
+        """x_i^0 = x^0 and tau_i = -1 for every client."""
+        return Versions.of(first_model(x0, m), m)
+
+    def start(self, state: Versions, A: Tensor) -> Tensor:
+        """x_i^t, each client's own, [k, d]."""
+        return state[A]
+
+    def aggregate(self, state: Versions, t: int, A: Tensor, G: Tensor) -> Versions:
+        """Echo, then gossip among A."""
+        A, G = received(state, t, A, G)
+        if len(A) == 0:
+            return state.after(t)
+        echo = t - state.tau[A]  # t - tau_i(t)                                                  [k]
+        if self.max_echo is not None:
+            echo = echo.clamp(max=self.max_echo)
+        update = clipped((echo[:, None] * G).mean(0), self.clip)  # what the echoes add up to    [d]
+        return state.advance(t, A, state.mean(A) - self.eta_g * update)
+
+    def model(self, state: Versions) -> Tensor:
+        """x-bar = (1/m) sum_i x_i, [d]."""
+        return state.mean()

@@ -1,0 +1,63 @@
+"""FedAWE's state: who holds which version of the model, instead of a copy per client."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedawe.algorithms.base import State, known_clients
+
+
+@dataclass(frozen=True)
+class Versions(State):
+    """Client i holds x_i^t = x^{tau_i + 1}, the aggregate of its last active round, so m models are a few versions.
+
+    A version is called by the round that made it (-1 is x0) and lives as long as some client holds it. One round costs
+    O(k) work on the versions and one copy of m integers.
+    """
+
+    tau: Tensor  # last active round of each client, -1 if never                              [m] int64
+    models: Mapping[int, Tensor]  # tau -> x^{tau + 1}, for every tau that some client has   [d] each
+    holders: Mapping[int, int]  # tau -> how many clients have it
+
+    @classmethod
+    def of(cls, x0: Tensor, m: int) -> "Versions":
+        """Everyone holds x0."""
+        return cls(t=-1, m=m, tau=torch.full((m,), -1, device=x0.device), models={-1: x0}, holders={-1: m})
+
+    @property
+    def latest(self) -> Tensor:
+        """The last aggregate, [d]; the clients that made it still hold it."""
+        return self.models[max(self.models)]
+
+    def __getitem__(self, A: Tensor) -> Tensor:
+        """x_i^t for the clients A [k], [k, d]."""
+        held = self.tau[known_clients(A, self)].tolist()
+        return torch.stack([self.models[v] for v in held]) if held else self.latest.new_empty((0, len(self.latest)))
+
+    def mean(self, A: Tensor | None = None) -> Tensor:
+        """The mean of x_i^t over the clients A [k], or over all m, from the distinct versions, [d]."""
+        if A is None:
+            versions, counts, n = list(self.holders), list(self.holders.values()), self.m
+        else:
+            versions, counts, n = *_counted(self.tau[A]), len(A)
+        mean = torch.zeros_like(self.latest)
+        for v, count in zip(versions, counts, strict=True):
+            mean.add_(self.models[v], alpha=count / n)
+        return mean
+
+    def advance(self, t: int, A: Tensor, x: Tensor) -> "Versions":
+        """The state after round t, in which the clients A [k] shared x^{t+1} = x [d]; nobody else hears of it."""
+        tau, models, holders = self.tau.clone(), {**self.models, t: x}, {**self.holders, t: len(A)}
+        for v, n in zip(*_counted(self.tau[A]), strict=True):  # the versions that A gives up
+            holders[v] -= n
+            if holders[v] == 0:
+                del holders[v], models[v]
+        tau[A] = t
+        return self.after(t, tau=tau, models=models, holders=holders)
+
+
+def _counted(tau: Tensor) -> tuple[list[int], list[int]]:
+    values, counts = tau.unique(return_counts=True)
+    return values.tolist(), counts.tolist()

@@ -1,0 +1,76 @@
+"""Local training: s steps of SGD from a flat vector, for many clients at once or one by one."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from fedawe.errors import Diverged, UserError
+from fedawe.tasks.base import Task
+
+
+@dataclass(frozen=True)
+class Rate:
+    """eta_l(t): the paper's eta_0 / sqrt(t/10 + 1), or eta_0 throughout.
+
+    >>> Rate(0.1)(0), Rate(0.1)(30), Rate(0.1, "constant")(30)
+    (0.1, 0.05, 0.1)
+    """
+
+    eta0: float = 0.1
+    schedule: Literal["paper", "constant"] = "paper"
+
+    def __post_init__(self) -> None:
+        if not 0 < self.eta0 < float("inf"):
+            raise UserError(f"eta0 is {self.eta0!r}; expected a positive number")
+        if self.schedule not in ("paper", "constant"):
+            raise UserError(f"schedule is {self.schedule!r}; expected 'paper' or 'constant'")
+
+    def __call__(self, t: int) -> float:
+        return self.eta0 if self.schedule == "constant" else self.eta0 / (t / 10 + 1) ** 0.5
+
+
+@dataclass(frozen=True)
+class Local:
+    """What every client does with its data: `steps` steps of plain SGD on batches of `batch` samples.
+
+    clip_grad  largest norm of one stochastic gradient (the paper's sentence taken literally); None for no clip
+    """
+
+    rate: Rate = Rate()
+    steps: int = 10
+    batch: int = 128
+    clip_grad: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "batch"):
+            if getattr(self, name) < 1:
+                raise UserError(f"{name} is {getattr(self, name)!r}; expected a whole number from 1")
+        if self.clip_grad is not None and not 0 < self.clip_grad < float("inf"):
+            raise UserError(f"clip_grad is {self.clip_grad!r}; expected a positive number, or None for no clip")
+
+
+def innovations(task: Task, local: Local, X: Tensor, A: Tensor, t: int, seed: int) -> Tensor:
+    """G = x^(t,0) - x^(t,s) for the clients A [k], which start round t at the rows of X [k, d]; [k, d]."""
+    if task.stacked or len(A) < 2:
+        G = _descend(task, local, X, A, t, seed)
+    else:
+        G = torch.cat([_descend(task, local, X[n : n + 1], A[n : n + 1], t, seed) for n in range(len(A))])
+    finite = torch.isfinite(G.sum(1))
+    if not finite.all():
+        client = int(A[(~finite).nonzero()[0]])
+        raise Diverged(f"diverged in round {t} at client {client} with learning rate {local.rate(t):.4g}; lower eta0")
+    return G
+
+
+def _descend(task: Task, local: Local, X: Tensor, A: Tensor, t: int, seed: int) -> Tensor:
+    x, eta = X.clone(), local.rate(t)
+    batches = task.batches(A, t, local.steps, local.batch, seed)
+    for r in range(local.steps):
+        g = task.gradients(x, batches, r)  # [k, d]
+        if local.clip_grad is not None:
+            norm = torch.linalg.vector_norm(g, dim=1, keepdim=True)
+            g = g * (local.clip_grad / norm.clamp(min=local.clip_grad))
+        x.sub_(g, alpha=eta)
+    return X - x

@@ -1,0 +1,92 @@
+"""Labelled data: scikit-learn's handwritten digits, or a user's own npz."""
+
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from fedawe.errors import UserError
+from fedawe.files import existing_file
+from fedawe.rng import rng
+
+
+@dataclass(frozen=True)
+class Data:
+    """Inputs [N, ...] float32 (images [N, channels, height, width]) and labels [N] int64, to train and to test."""
+
+    name: str
+    x_train: Tensor
+    y_train: Tensor
+    x_test: Tensor
+    y_test: Tensor
+
+    @property
+    def classes(self) -> int:
+        """C, counted from the training labels."""
+        return int(self.y_train.max()) + 1
+
+
+def digits() -> Data:
+    """1,797 real handwritten digits of 8 x 8 pixels, bundled with scikit-learn; one in five is kept for the test."""
+    from sklearn.datasets import load_digits
+
+    x, y = load_digits(return_X_y=True)
+    images = torch.from_numpy(x / 16).to(torch.float32).unflatten(1, (1, 8, 8))
+    labels = torch.from_numpy(y.astype(np.int64))
+    order = torch.from_numpy(rng(0, "digits").permutation(len(labels)))  # the same split for every seed
+    test, train = order[: len(order) // 5], order[len(order) // 5 :]
+    return Data("digits", images[train], labels[train], images[test], labels[test])
+
+
+def from_npz(path: str | Path) -> Data:
+    """A file with x_train, y_train, x_test, y_test; uint8 is scaled to [0, 1]; [N, H, W] and [N, H, W, C] are images."""
+    path = existing_file(Path(path))
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            missing = {"x_train", "y_train", "x_test", "y_test"} - set(file)
+            if missing:
+                raise UserError(f"{path}: lacks {', '.join(sorted(missing))}; it has {sorted(file)}")
+            arrays = {name: file[name] for name in ("x_train", "y_train", "x_test", "y_test")}
+    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
+        raise error if isinstance(error, UserError) else UserError(f"{path}: cannot be read as npz ({error})") from None
+    out: dict[str, Tensor] = {}
+    for part in ("train", "test"):
+        x, y = arrays[f"x_{part}"], arrays[f"y_{part}"]
+        out[f"x_{part}"], out[f"y_{part}"] = _inputs(path, f"x_{part}", x), _labels(path, f"y_{part}", y, len(x))
+    if out["x_train"].shape[1:] != out["x_test"].shape[1:]:
+        shapes = [list(arrays[f"x_{part}"].shape[1:]) for part in ("train", "test")]
+        raise UserError(f"{path}: samples of x_train have the shape {shapes[0]}, those of x_test {shapes[1]}")
+    data = Data(path.stem, **out)
+    if int(data.y_test.max()) >= data.classes:
+        raise UserError(f"{path}: y_test has class {int(data.y_test.max())}, which y_train does not know")
+    return data
+
+
+def _inputs(path: Path, name: str, x: npt.NDArray[Any]) -> Tensor:
+    if x.ndim < 2 or 0 in x.shape or x.dtype.kind not in "fiu":
+        raise UserError(
+            f"{path}: {name} must be numbers [N, ...] with N from 1, not {x.dtype} of shape {list(x.shape)}"
+        )
+    inputs = torch.from_numpy(x.astype(np.float32) / (255 if x.dtype == np.uint8 else 1))
+    if not torch.isfinite(inputs).all():
+        raise UserError(f"{path}: {name} has entries that are not finite")
+    if inputs.ndim == 3:
+        inputs = inputs[:, None]
+    elif inputs.ndim == 4:
+        inputs = inputs.permute(0, 3, 1, 2).contiguous()
+    return inputs
+
+
+def _labels(path: Path, name: str, y: npt.NDArray[Any], samples: int) -> Tensor:
+    if y.shape != (samples,):
+        raise UserError(f"{path}: {name} must have one label for each of {samples} samples, not shape {list(y.shape)}")
+    if y.dtype.kind not in "iu" or y.min() < 0:
+        raise UserError(f"{path}: {name} must be class numbers from 0, not {y.dtype}")
+    if y.max() >= 10_000:
+        raise UserError(f"{path}: {name} has a class number {y.max()}; classes are numbered from 0 without large gaps")
+    return torch.from_numpy(y.astype(np.int64))
