@@ -68,9 +68,10 @@ def _descend(task: Task, local: Local, X: Tensor, A: Tensor, t: int, seed: int) 
     x, eta = X.clone(), local.rate(t)
     batches = task.batches(A, t, local.steps, local.batch, seed)
     for r in range(local.steps):
-        g = task.gradients(x, batches, r)  # [k, d]
-        if local.clip_grad is not None:
+        if local.clip_grad is None:
+            task.descend(x, batches, r, eta)
+        else:
+            g = task.gradients(x, batches, r)  # [k, d]
             norm = torch.linalg.vector_norm(g, dim=1, keepdim=True)
-            g = g * (local.clip_grad / norm.clamp(min=local.clip_grad))
-        x.sub_(g, alpha=eta)
+            x.sub_(g * (local.clip_grad / norm.clamp(min=local.clip_grad)), alpha=eta)
     return X - x

@@ -11,7 +11,7 @@ Metrics = Mapping[str, float | list[float]]
 
 
 class Task(Protocol):
-    """Models are flat vectors x [d]; k clients are handled at once, one row each.
+    """Models are flat vectors x [d]; k clients are handled at once, one row each. Subclass it for a task of your own.
 
     Everything random in a round is in its batches, and depends on (seed, t, client) alone.
     """
@@ -32,6 +32,10 @@ class Task(Protocol):
 
     def gradients(self, x: Tensor, batches: Any, step: int) -> Tensor:
         """The stochastic gradient of each client at its row of x [k, d], [k, d]."""
+
+    def descend(self, x: Tensor, batches: Any, step: int, eta: float) -> None:
+        """x <- x - eta gradient for every client, in place; a task that can fuse the two does so here."""
+        x.sub_(self.gradients(x, batches, step), alpha=eta)
 
     def evaluate(self, x: Tensor) -> Metrics:
         """How good the model x [d] is, by name."""

@@ -85,13 +85,27 @@ class Classification:
 
     def gradients(self, x: Tensor, batches: Batches, step: int) -> Tensor:
         """The network's, on the samples of this step."""
+        batch = self._batch(batches, step)
+        return torch.zeros_like(x) if batch is None else self.network.gradients(x, *batch)
+
+    def descend(self, x: Tensor, batches: Batches, step: int, eta: float) -> None:
+        """x <- x - eta gradient, in place, where the network can do it in one."""
+        batch = self._batch(batches, step)
+        if isinstance(self.network, Dense) and batch is not None:
+            self.network.descend(x, *batch, eta)
+        else:
+            x.sub_(self.gradients(x, batches, step), alpha=eta)
+
+    def _batch(self, batches: Batches, step: int) -> tuple[Tensor, Tensor, Tensor] | None:
+        """Inputs [k, B, ...], targets [k, B] and weights [k, B] of a step; None if there is nothing in it."""
         samples, weights = batches.samples[:, step], batches.weights
         if not self.stacked:  # one client: its padding need not be computed
             samples, weights = samples[:, : batches.sizes[0]], weights[:, : batches.sizes[0]]
         if samples.numel() == 0:
-            return torch.zeros_like(x)
-        inputs = self.data.x_train[samples]
-        return self.network.gradients(x, inputs, self.data.y_train[samples], weights.to(x.dtype))
+            return None
+        flat = samples.reshape(-1)  # index_select is several times as fast as indexing with a table
+        inputs = self.data.x_train.index_select(0, flat).view(*samples.shape, *self.data.x_train.shape[1:])
+        return inputs, self.data.y_train[flat].view(samples.shape), weights
 
     def evaluate(self, x: Tensor) -> Metrics:
         """Accuracy and true mean loss: test, per class too; train pooled over samples and uniform over clients."""

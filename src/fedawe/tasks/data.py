@@ -44,7 +44,7 @@ def digits() -> Data:
 
 
 def from_npz(path: str | Path) -> Data:
-    """A file with x_train, y_train, x_test, y_test; uint8 is scaled to [0, 1]; [N, H, W] and [N, H, W, C] are images."""
+    """A file with x_train, y_train, x_test, y_test; uint8 becomes [0, 1]; [N, H, W] and [N, H, W, C] are images."""
     path = existing_file(Path(path))
     try:
         with np.load(path, allow_pickle=False) as file:

@@ -51,42 +51,52 @@ class Dense:
         return torch.cat([torch.from_numpy(piece).to(torch.float32) for piece in pieces])
 
     def layers(self, x: Tensor) -> list[tuple[Tensor, Tensor]]:
-        """Views of x [k, d] as weights [k, out, in] and biases [k, 1, out]."""
+        """Views of x [k, d] as weights [k, out, in] and biases [k, out, 1]."""
         out, at = [], 0
         for fan_in, fan_out in pairwise(self.sizes):
             W = x[:, at : at + fan_out * fan_in].unflatten(1, (fan_out, fan_in))
             at += fan_out * fan_in
-            out.append((W, x[:, None, at : at + fan_out]))
+            out.append((W, x[:, at : at + fan_out, None]))
             at += fan_out
         return out
 
-    def _forward(self, x: Tensor, inputs: Tensor) -> list[Tensor]:
-        """The input of every layer and the logits, [k, B, .] each."""
-        layers, seen = self.layers(x), [inputs.flatten(2)]
-        for n, (W, b) in enumerate(layers):
-            z = torch.baddbmm(b, seen[-1], W.mT)
-            seen.append(z.relu_() if n < len(layers) - 1 else z)
-        return seen
-
     def outputs(self, x: Tensor, inputs: Tensor) -> Tensor:
         """The logits, [N, C]."""
-        return self._forward(x[None], inputs[None])[-1][0]
+        h = inputs.flatten(1)
+        for n, (W, b) in enumerate(layers := self.layers(x[None])):
+            h = torch.addmm(b[0].T, h, W[0].T)
+            if n < len(layers) - 1:
+                h.relu_()
+        return h
 
     def gradients(self, x: Tensor, inputs: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
-        """Back-propagation by hand: dz = (softmax - one hot) w, then layer by layer dW = dz' h, db = sum dz."""
-        *h, logits = self._forward(x, inputs)
-        dz = torch.softmax(logits, -1)
-        dz.scatter_add_(-1, targets[..., None], torch.full_like(dz[..., :1], -1.0))
-        dz.mul_(weights[..., None])
-        g = torch.empty_like(x)
-        layers, into = self.layers(x), self.layers(g)
-        for n in reversed(range(len(layers))):
-            dW, db = into[n]
-            dW.copy_(torch.bmm(dz.mT, h[n]))
-            db.copy_(dz.sum(1, keepdim=True))
-            if n:
-                dz = torch.bmm(dz, layers[n][0]) * (h[n] > 0)
+        """The gradient is what a step of rate -1 adds to zero."""
+        g = torch.zeros_like(x)
+        self._add(g, x, inputs, targets, weights, 1.0)
         return g
+
+    def descend(self, x: Tensor, inputs: Tensor, targets: Tensor, weights: Tensor, eta: float) -> None:
+        """x <- x - eta gradient, in place: each layer's step is one product that adds to the weights themselves."""
+        self._add(x, x, inputs, targets, weights, -eta)
+
+    def _add(self, into: Tensor, x: Tensor, inputs: Tensor, targets: Tensor, weights: Tensor, scale: float) -> None:
+        """into <- into + scale gradient(x), by hand: dz = (softmax - one hot) w, dW = dz h', db = dz 1."""
+        layers, targeted = self.layers(x), self.layers(into)
+        h = [inputs.flatten(2)]  # what every layer receives                                          [k, B, in] each
+        for W, b in layers[:-1]:
+            h.append(torch.baddbmm(b.mT, h[-1], W.mT).relu_())
+        W, b = layers[-1]
+        dz = torch.softmax(torch.baddbmm(b, W, h[-1].mT), 1)  # samples last: 10 times as fast here   [k, C, B]
+        dz.scatter_add_(1, targets[:, None], dz.new_full((1, 1, 1), -1.0).expand(len(x), 1, targets.shape[1]))
+        dz.mul_(weights[:, None])
+        for n in reversed(range(len(layers))):
+            W, b = targeted[n]
+            # the error of the layer before, while the weights are still those of the forward pass
+            before = torch.bmm(dz.mT, layers[n][0]) if n else None
+            W.baddbmm_(dz, h[n], alpha=scale)
+            b.add_(dz.sum(2, keepdim=True), alpha=scale)
+            if before is not None:
+                dz = torch.ops.aten.threshold_backward(before, h[n], 0.0).mT
 
 
 class ModuleNetwork:

@@ -8,11 +8,11 @@ from torch import Tensor
 
 from fedawe.errors import UserError
 from fedawe.rng import rng
-from fedawe.tasks.base import Metrics
+from fedawe.tasks.base import Metrics, Task
 
 
 @dataclass(frozen=True, eq=False)
-class Quadratic:
+class Quadratic(Task):
     """F_i(x) = (1/2) (x - u_i)' diag(h_i) (x - u_i), the objective F = (1/m) sum_i F_i.
 
     u      [m, d], the clients' own optima
@@ -29,9 +29,6 @@ class Quadratic:
     noise: float = 0.0
     curvature: Tensor = field(init=False, repr=False)
 
-    stacked = True
-    frequencies = None
-
     def __post_init__(self) -> None:
         if self.u.ndim != 2 or 0 in self.u.shape or not self.u.is_floating_point():
             raise UserError(f"u must be one optimum per client [m, d], not {self.u.dtype} {list(self.u.shape)}")
@@ -39,6 +36,15 @@ class Quadratic:
         if curvature.shape != self.u.shape or not (curvature > 0).all():
             raise UserError("h must be positive and of the shape of u")
         object.__setattr__(self, "curvature", curvature)
+
+    @property
+    def stacked(self) -> bool:
+        """All clients at once."""
+        return True
+
+    @property
+    def frequencies(self) -> None:
+        """There are no classes."""
 
     @property
     def clients(self) -> int:

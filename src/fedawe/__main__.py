@@ -1,0 +1,5 @@
+"""`python -m fedawe` is `fedawe`."""
+
+from fedawe.cli.main import main
+
+main()

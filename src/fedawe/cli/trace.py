@@ -1,0 +1,122 @@
+"""`fedawe trace`: draw, show and check traces."""
+
+import io
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import tyro
+from matplotlib.figure import Figure
+from rich.console import Console
+from rich.table import Table
+
+from fedawe.availability import DYNAMICS, class_weights
+from fedawe.errors import UserError
+from fedawe.files import new_folder, write_atomically
+from fedawe.flags import Number, Numbers
+from fedawe.rng import rng
+from fedawe.spec import Spec
+from fedawe.trace import Trace
+
+SHADES = " ░▒▓█"
+
+
+@dataclass(frozen=True)
+class Draw:
+    """Draw a trace from one of the dynamics and write it."""
+
+    out: tyro.conf.Positional[Path]
+    """.npz (keeps the probabilities) or .csv"""
+    dynamics: str = "sine"
+    """stationary, staircase, sine, interleaved, markov, cyclic, with options as in sine:gamma=0.2,period=40"""
+    p: Numbers = ()
+    """base probabilities: one for all or one for each client (default: one class per client, by the paper's rule)"""
+    clients: int = 100
+    """how many"""
+    rounds: int = 300
+    """how many"""
+    seed: int = 0
+    """of the draw"""
+
+    def run(self) -> None:
+        """Draw, write, say what it is."""
+        spec = Spec.parse(self.dynamics, DYNAMICS, "dynamics")
+        if self.clients < 1 or len(self.p) not in (0, 1, self.clients):
+            raise UserError(f"p has {len(self.p)} numbers for {self.clients} clients; give one for all or one for each")
+        if self.out.suffix not in (".npz", ".csv"):
+            raise UserError(f"{self.out}: a trace is written as .npz or .csv")
+        if self.seed < 0:
+            raise UserError(f"a seed is a whole number from 0, not {self.seed}")
+        phi = class_weights(10, rng(self.seed, "phi"))
+        p = self.p or tuple(phi[np.arange(self.clients) % 10])
+        trace = Trace.draw(spec.build(DYNAMICS[spec.name]), np.broadcast_to(p, self.clients), self.rounds, self.seed)
+        new_folder(self.out.parent)
+        trace.save(self.out)
+        print(trace)
+
+
+@dataclass(frozen=True)
+class Show:
+    """Show who was there when."""
+
+    path: tyro.conf.Positional[Path]
+    """.npz or .csv"""
+    round_seconds: Number = None
+    """length of a round, for intervals in seconds"""
+    plot: Path | None = None
+    """also draw the stripes into this .png, .pdf or .svg"""
+
+    def run(self) -> None:
+        """A summary and stripes: a row per client (or per group of clients), time to the right."""
+        trace = Trace.load(self.path, round_seconds=self.round_seconds)
+        console = Console(highlight=False)
+        console.print(str(trace))
+        for line in stripes(trace, width=max(20, min(console.width - 14, 120)), height=20):
+            console.print(line)
+        rates, echoes = trace.on.mean(0), trace.echoes()
+        table = Table("", "least", "median", "most", box=None)
+        table.add_row("share of rounds a client is there", *(f"{q:.3f}" for q in np.quantile(rates, (0, 0.5, 1))))
+        table.add_row("clients in a round", *(f"{q:.0f}" for q in np.quantile(trace.on.sum(1), (0, 0.5, 1))))
+        if len(echoes):
+            table.add_row("rounds since last there", *(f"{q:.0f}" for q in np.quantile(echoes, (0, 0.5, 1))))
+        console.print(table)
+        if self.plot is not None:
+            write_atomically(self.plot, picture(trace, self.plot))
+            console.print(f"stripes in {self.plot}")
+
+
+@dataclass(frozen=True)
+class Check:
+    """Check that a file is a trace."""
+
+    path: tyro.conf.Positional[Path]
+    """.npz or .csv"""
+    round_seconds: Number = None
+    """length of a round, for intervals in seconds"""
+
+    def run(self) -> None:
+        """Read it; what is wrong is said with file and line."""
+        print(f"{self.path}: {Trace.load(self.path, round_seconds=self.round_seconds)}")
+
+
+def stripes(trace: Trace, width: int, height: int) -> list[str]:
+    """The trace in characters: the darker, the more of those clients were there in those rounds."""
+    rows = np.array_split(np.arange(trace.clients), min(height, trace.clients))
+    columns = np.array_split(np.arange(trace.rounds), min(width, trace.rounds))
+    out = []
+    for row in rows:
+        share = [trace.on[np.ix_(column, row)].mean() for column in columns]
+        name = f"{row[0]}" if len(row) == 1 else f"{row[0]}-{row[-1]}"
+        out.append(f"{name:>11}  " + "".join(SHADES[int(np.ceil(s * (len(SHADES) - 1)))] for s in share))
+    return out
+
+
+def picture(trace: Trace, path: Path) -> bytes:
+    """The stripes as a file of the kind that the path names."""
+    if path.suffix not in (".png", ".pdf", ".svg"):
+        raise UserError(f"{path}: a picture is a .png, .pdf or .svg")
+    figure = Figure(figsize=(8, 3), layout="constrained")  # no window, whatever the platform
+    trace.plot(figure.add_subplot())
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format=path.suffix[1:], dpi=150)
+    return buffer.getvalue()

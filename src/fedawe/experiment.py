@@ -1,0 +1,181 @@
+"""What a comparison has in common: a task, a way to come and go, a way to train; and from a seed, all of it."""
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from fedawe.algorithms import ALGORITHMS, Algorithm
+from fedawe.availability import DYNAMICS, Array, class_weights, probabilities_from_labels
+from fedawe.errors import UserError
+from fedawe.flags import Number, Numbers, Whole
+from fedawe.local import Local, Rate
+from fedawe.rng import rng
+from fedawe.spec import Spec
+from fedawe.tasks import Quadratic, Task, classification, digits, from_npz
+from fedawe.tasks.classification import ModelName
+from fedawe.trace import Trace
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything that the runs of one folder share."""
+
+    task: str = "digits"
+    """digits (bundled handwritten digits), quadratic (the paper's Example 1), or the path of your own .npz"""
+    model: ModelName = "mlp"
+    """network for digits and npz"""
+    dynamics: str = "sine"
+    """stationary, staircase, sine, interleaved, markov, cyclic, with options as in sine:gamma=0.2,period=40;
+    or the path of a recorded trace (.npz or .csv)"""
+    p: Numbers = ()
+    """base probabilities: one for all clients or one for each (default: the paper's rule, from the labels they have)"""
+    clients: Whole = None
+    """how many (default 100, 2 for quadratic, or as in the recorded trace)"""
+    alpha: float = 0.1
+    """Dirichlet parameter of the partition; smaller is more uneven"""
+    rounds: Whole = None
+    """how many (default 300, or as in the recorded trace)"""
+    round_seconds: Number = None
+    """length of a round, for a recorded trace of intervals in seconds"""
+    eta0: Number = None
+    """local learning rate (default 0.1; 0.005 for quadratic); one algorithm's own: fedawe:eta0=0.2"""
+    schedule: Literal["paper", "constant"] = "paper"
+    """paper: eta0 / sqrt(t/10 + 1)"""
+    steps: int = 10
+    """local steps per round"""
+    batch: int = 32
+    """samples per step; a client that has fewer uses all"""
+    clip_grad: Number = None
+    """largest norm of a stochastic gradient (default: no clip)"""
+    evaluate_every: int = 5
+    """rounds between evaluations"""
+    keep_empty: bool = False
+    """keep clients that the partition leaves without data"""
+
+    def resolved(self) -> "Settings":
+        """With every default filled in, and nothing impossible left."""
+        quadratic, recorded = self.task == "quadratic", self._recorded()
+        if recorded is not None:
+            clients, rounds = self.clients or recorded.clients, self.rounds or recorded.rounds
+            if clients != recorded.clients or rounds > recorded.rounds:
+                raise UserError(
+                    f"{self.dynamics} has {recorded.clients} clients over {recorded.rounds} rounds; "
+                    f"asked for were {clients} over {rounds}"
+                )
+            if self.p:
+                raise UserError("p has no meaning for a recorded trace; leave --p away")
+        else:
+            clients = self.clients if self.clients is not None else len(self.p) if len(self.p) > 1 else 100
+            if quadratic and self.clients is None and len(self.p) < 2:
+                clients = 2
+            rounds = 300 if self.rounds is None else self.rounds
+        for name, value in (("clients", clients), ("rounds", rounds), ("evaluate_every", self.evaluate_every)):
+            if value < 1:
+                raise UserError(f"{name} is {value}; expected a whole number from 1")
+        if len(self.p) not in (0, 1, clients):
+            raise UserError(f"p has {len(self.p)} numbers for {clients} clients; give one for all or one for each")
+        if not all(0 <= p <= 1 for p in self.p):
+            raise UserError(f"p is {' '.join(map(str, self.p))}; expected probabilities in [0, 1]")
+        if self.task not in ("digits", "quadratic") and not self.task.endswith(".npz"):
+            raise UserError(f"unknown task {self.task!r}; expected digits, quadratic, or the path of an .npz file")
+        eta0 = self.eta0 if self.eta0 is not None else 0.005 if quadratic else 0.1
+        settings = dataclasses.replace(self, clients=clients, rounds=rounds, eta0=eta0)
+        settings.local()
+        return settings
+
+    def _recorded(self) -> Trace | None:
+        """The recorded trace, if that is what `dynamics` names."""
+        if self.dynamics.split(":")[0] in DYNAMICS:
+            return None
+        if not self.dynamics.endswith((".npz", ".csv")):
+            Spec.parse(self.dynamics, DYNAMICS, "dynamics")
+        return Trace.load(self.dynamics, round_seconds=self.round_seconds, clients=self.clients, rounds=None)
+
+    def knows_p(self) -> bool:
+        """Whether the probabilities of every round are known, as FedAvg-known needs them."""
+        recorded = self._recorded()
+        return recorded is None or recorded.p is not None
+
+    def local(self, eta0: float | None = None) -> Local:
+        """How clients train, perhaps with one algorithm's own learning rate."""
+        assert self.eta0 is not None, "resolved first"
+        return Local(Rate(eta0 or self.eta0, self.schedule), self.steps, self.batch, self.clip_grad)
+
+
+@dataclass(frozen=True)
+class World:
+    """One seed's clients, their data and their comings and goings; every algorithm lives in the same."""
+
+    seed: int
+    task: Task
+    trace: Trace
+    p: Array | None  # base probabilities [m]; unknown for a recorded trace
+
+    @classmethod
+    def of(cls, settings: Settings, seed: int) -> "World":
+        """seed -> partition -> label frequencies -> p_i -> trace."""
+        if seed < 0:
+            raise UserError(f"a seed is a whole number from 0, not {seed}")
+        assert settings.clients is not None
+        assert settings.rounds is not None
+        task: Task
+        if settings.task == "quadratic":
+            task = Quadratic(torch.linspace(0, 100, settings.clients, dtype=torch.float64)[:, None])
+        else:
+            data = digits() if settings.task == "digits" else from_npz(settings.task)
+            task = classification(
+                data, settings.model, settings.clients, settings.alpha, seed, keep_empty=settings.keep_empty
+            )
+        recorded = settings._recorded()
+        if recorded is not None:
+            return cls(seed, task, recorded.first(settings.rounds), None)
+        if settings.p:
+            p = np.broadcast_to(np.array(settings.p, dtype=np.float64), settings.clients).copy()
+        elif task.frequencies is not None:
+            p = probabilities_from_labels(task.frequencies, class_weights(task.frequencies.shape[1], rng(seed, "phi")))
+        else:
+            p = np.linspace(0.9, 0.3, settings.clients)  # whoever has a small optimum comes more often
+        spec = Spec.parse(settings.dynamics, DYNAMICS, "dynamics")
+        dynamics = spec.build(DYNAMICS[spec.name])
+        return cls(seed, task, Trace.draw(dynamics, p, settings.rounds, seed), p)
+
+
+@dataclass(frozen=True)
+class Contender:
+    """An algorithm as asked for, with its own learning rate if it has one."""
+
+    spec: Spec
+
+    @classmethod
+    def parse(cls, text: str) -> "Contender":
+        return cls(Spec.parse(text, ALGORITHMS, "algorithm"))
+
+    @property
+    def label(self) -> str:
+        """What tables and folders call it."""
+        return str(self.spec)
+
+    def local(self, settings: Settings) -> Local:
+        """How clients train for this algorithm."""
+        own = self.spec.options.get("eta0")
+        try:
+            return settings.local(None if own is None else float(own))
+        except ValueError as error:
+            raise UserError(f"{self.label}: {error}") from None
+
+    def algorithm(self, settings: Settings, trace: Trace) -> Algorithm[Any]:
+        """The algorithm; FedAvg-known takes p from the trace, a normalised memory the rate from the settings."""
+        given: dict[str, Any] = {}
+        spec = self.spec.without("eta0")
+        if spec.name == "fedavg-known":
+            if trace.p is None:
+                raise UserError("fedavg-known needs the probabilities of every round; a recorded trace has none")
+            given["p"] = trace.p
+        if spec.options.get("memory_rate") == "local":
+            given["memory_rate"] = self.local(settings).rate
+            spec = spec.without("memory_rate")
+        algorithm: Algorithm[Any] = spec.build(ALGORITHMS[spec.name], **given)
+        return algorithm

@@ -1,0 +1,272 @@
+"""Runs on disk: a folder per run, resumed where it stopped, bit for bit as if it had never stopped.
+
+OUT/experiment.json               what all runs share, the command, versions and hardware
+OUT/traces/seed-0.npz             who was there when
+OUT/clients/seed-0.npz            what the clients have: sizes, label frequencies, base probabilities
+OUT/fedawe/seed-0/record.jsonl    header, evaluations, last line
+OUT/fedawe/seed-0/model.safetensors
+"""
+
+import dataclasses
+import hashlib
+import io
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import filelock
+import numpy as np
+
+from fedawe import checkpoint, records
+from fedawe.algorithms import State
+from fedawe.algorithms.versions import Versions
+from fedawe.environment import environment
+from fedawe.errors import Diverged, UserError
+from fedawe.experiment import Contender, Settings, World
+from fedawe.files import new_folder, write_atomically
+from fedawe.records import Line
+from fedawe.simulate import simulate
+from fedawe.trace import Trace
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What a run has just done."""
+
+    run: str
+    rounds: int  # completed
+    of: int
+    active: int
+    metrics: Line  # of the last evaluation
+
+
+class Folder:
+    """The folder of an experiment; made or checked by `prepare`, and ours alone while `held`."""
+
+    def __init__(self, out: Path, settings: Settings, command: str) -> None:
+        self.out, self.settings, self.command = out, settings, command
+
+    def check(self) -> None:
+        """Refuses a folder that holds something else; writes nothing."""
+        known = self.out / "experiment.json"
+        if not known.exists():
+            if self.out.exists() and (not self.out.is_dir() or any(f.name != ".lock" for f in self.out.iterdir())):
+                raise UserError(f"{self.out} exists and is not an experiment of ours; choose another --out")
+            return
+        try:
+            was = json.loads(known.read_text())
+            old, inputs = was["settings"], was["inputs"]
+        except (OSError, ValueError, KeyError, TypeError):
+            raise UserError(f"{known}: is damaged; delete the folder or choose another --out") from None
+        for name, value in self._settings().items():
+            if old.get(name) != value:
+                raise UserError(
+                    f"{self.out} holds an experiment with {name} = {old.get(name)}, not {value}; choose another --out"
+                )
+        if inputs != self._inputs():
+            raise UserError(f"{self.out} was made from another {' or '.join(inputs)}; choose another --out")
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Nobody else writes here meanwhile."""
+        new_folder(self.out)
+        lock = filelock.FileLock(self.out / ".lock", timeout=0)
+        try:
+            with lock:
+                yield
+        except filelock.Timeout:
+            raise UserError(f"{self.out} is in use by another process; wait for it, or choose another --out") from None
+
+    def prepare(self, worlds: Sequence[World]) -> None:
+        """What all runs share, written once; a trace that is already there must be the same."""
+        head = {
+            "format": FORMAT,
+            "command": self.command,
+            "settings": self._settings(),
+            "inputs": self._inputs(),
+            "environment": environment(),
+        }
+        if not (self.out / "experiment.json").exists():
+            write_atomically(self.out / "experiment.json", (json.dumps(head, indent=1) + "\n").encode())
+        for world in worlds:
+            path = new_folder(self.out / "traces") / f"seed-{world.seed}.npz"
+            if path.exists() and not np.array_equal(Trace.load(path).on, world.trace.on):
+                raise UserError(f"{path}: another trace than this experiment's; choose another --out")
+            if not path.exists():
+                world.trace.save(path)
+            clients = new_folder(self.out / "clients") / f"seed-{world.seed}.npz"
+            if not clients.exists():
+                write_atomically(clients, _clients(world))
+
+    def _settings(self) -> Line:
+        settings: Line = json.loads(json.dumps(dataclasses.asdict(self.settings)))
+        return settings
+
+    def _inputs(self) -> dict[str, str]:
+        """The files the experiment is made from, by their checksums."""
+        paths = [name for name in (self.settings.task, self.settings.dynamics) if name.endswith((".npz", ".csv"))]
+        return {name: hashlib.sha256(Path(name).read_bytes()).hexdigest() for name in paths}
+
+
+def _clients(world: World) -> bytes:
+    arrays: dict[str, Any] = {"sizes": getattr(world.task, "sizes", np.zeros(world.task.clients, dtype=np.int64))}
+    if world.task.frequencies is not None:
+        arrays["frequencies"] = world.task.frequencies
+    if world.p is not None:
+        arrays["p"] = world.p
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, **arrays)
+    return buffer.getvalue()
+
+
+class Run:
+    """One algorithm in one world."""
+
+    def __init__(self, folder: Folder, contender: Contender, world: World, checkpoint_every: int) -> None:
+        self.settings, self.world, self.label = folder.settings, world, contender.label
+        self.algorithm = contender.algorithm(folder.settings, world.trace)
+        self.local = contender.local(folder.settings)
+        self.checkpoint_every = checkpoint_every
+        self.path = folder.out / self.label / f"seed-{world.seed}"
+        self.state = self.algorithm.init(world.task.initial(world.seed), world.task.clients)
+        self.header: Line = {
+            "kind": "header",
+            "format": FORMAT,
+            "algorithm": contender.spec.name,
+            "label": self.label,
+            "hyper_parameters": repr(self.algorithm) if contender.spec.name != "fedavg-known" else "FedAvgKnown(p=...)",
+            "local": repr(self.local),
+            "seed": world.seed,
+            "parameters": len(self.state.latest),
+            "settings": folder._settings(),
+        }
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return f"{self.label}, seed {self.world.seed}"
+
+    def execute(self, tell: Callable[[Progress], None], warn: Callable[[str], None]) -> records.Record:
+        """Run it from where it stopped; a run that is complete is left as it is."""
+        file = new_folder(self.path) / records.NAME
+        state, kept = self.state, [self.header]
+        if file.exists():
+            record = records.read(file)
+            if record.problem:
+                warn(f"{record.problem}; going back to what is before it")
+            if record.header not in ({}, self.header):
+                raise UserError(f"{file}: made with other settings or another version; choose another --out")
+            if record.end is not None and self._model_is(record.end.get("model_sha256")):
+                return record
+            done = {line["round"] for line in record.evaluations}
+            resumed = checkpoint.load(self.path, state, lambda n: done >= set(self._evaluations(n)), warn)
+            if resumed is not None:
+                state = resumed
+                kept += [line for line in record.evaluations if line["round"] <= state.t + 1]
+        return self._go_on(file, state, kept, tell)
+
+    def _evaluations(self, rounds: int) -> list[int]:
+        """After which rounds there is an evaluation, up to `rounds`: 0, every so many, and the last."""
+        total = self.world.trace.rounds
+        return [n for n in range(rounds + 1) if n % self.settings.evaluate_every == 0 or n == total]
+
+    def _go_on(self, file: Path, state: State, kept: list[Line], tell: Callable[[Progress], None]) -> records.Record:
+        total, began = self.world.trace.rounds, time.perf_counter()
+        before = float(kept[-1].get("elapsed_seconds", 0.0))
+        evaluations = set(self._evaluations(total))
+        writer = records.Writer(file, kept)
+
+        def elapsed() -> float:
+            return round(before + time.perf_counter() - began, 3)
+
+        def evaluate(rounds: int, state: State, active: int) -> Line:
+            line = {"kind": "evaluation", "round": rounds, "active": active, **self._metrics(state)}
+            writer.write({**line, "elapsed_seconds": elapsed()})
+            return line
+
+        try:
+            line = kept[-1] if len(kept) > 1 else evaluate(0, state, 0)
+            for step in simulate(
+                self.world.task, self.algorithm, self.world.trace, self.local, seed=self.world.seed, resume=state
+            ):
+                state, n = step.state, step.t + 1
+                if n in evaluations:
+                    line = evaluate(n, state, len(step.A))
+                if n % self.checkpoint_every == 0 and n < total:
+                    writer.sync()  # a checkpoint promises that every evaluation before it is on the disk
+                    checkpoint.save(self.path, state)
+                tell(Progress(self.name, n, total, len(step.A), line))
+            model = checkpoint.to_bytes({"x": self.algorithm.model(state)})
+            write_atomically(self.path / "model.safetensors", model)
+            end = {"status": "complete", "model_sha256": hashlib.sha256(model).hexdigest()}
+        except Diverged as stopped:
+            end = {"status": "diverged", "message": f"{self.name}: {stopped}"}
+        writer.write({"kind": "end", **end, "elapsed_seconds": elapsed()})
+        writer.close()
+        checkpoint.clear(self.path)
+        return records.read(file)
+
+    def _metrics(self, state: State) -> Line:
+        """The model's, and for FedAWE, whose model is x-bar, the last aggregate's too."""
+        out: Line = dict(self.world.task.evaluate(self.algorithm.model(state)))
+        if isinstance(state, Versions):
+            out.update({f"latest_{k}": v for k, v in self.world.task.evaluate(state.latest).items()})
+            out["live_versions"] = len(state.models)
+        bad = records.not_finite(out)
+        if bad is not None:
+            rate = self.local.rate(max(state.t, 0))
+            raise Diverged(f"{bad} is not finite after round {state.t} with learning rate {rate:.4g}; lower eta0")
+        return out
+
+    def _model_is(self, sha256: str | None) -> bool:
+        """Whether the final model is there as the record says; a diverged run has none."""
+        if sha256 is None:
+            return True
+        file = self.path / "model.safetensors"
+        return file.exists() and hashlib.sha256(file.read_bytes()).hexdigest() == sha256
+
+
+def run(
+    settings: Settings,
+    contenders: Sequence[Contender],
+    seeds: Sequence[int],
+    out: Path,
+    *,
+    command: str,
+    checkpoint_every: int = 50,
+    tell: Callable[[Progress], None] = lambda _: None,
+    warn: Callable[[str], None] = lambda _: None,
+) -> Iterator[records.Record]:
+    """Every algorithm under every seed, one after another; everything is checked before anything is written."""
+    settings = settings.resolved()
+    if checkpoint_every < 1:
+        raise UserError(f"checkpoint_every is {checkpoint_every}; expected a whole number from 1")
+    for what, values in (("algorithm", [c.label for c in contenders]), ("seed", list(map(str, seeds)))):
+        if not values:
+            raise UserError(f"no {what} given; name at least one")
+        if len(set(values)) < len(values):
+            raise UserError(f"a {what} was given twice: {' '.join(values)}")
+    folder = Folder(out, settings, command)
+    folder.check()
+    worlds = [World.of(settings, seed) for seed in seeds]
+    todo = [Run(folder, contender, world, checkpoint_every) for world in worlds for contender in contenders]
+    return _each(folder, worlds, todo, tell, warn)
+
+
+def _each(
+    folder: Folder,
+    worlds: Sequence[World],
+    todo: Sequence[Run],
+    tell: Callable[[Progress], None],
+    warn: Callable[[str], None],
+) -> Iterator[records.Record]:
+    with folder.held():
+        folder.prepare(worlds)
+        for each in todo:
+            yield each.execute(tell, warn)
