@@ -98,8 +98,10 @@ class Writer:
         """To the disk."""
         os.fsync(self.file.fileno())
 
-    def close(self) -> None:
-        """Nothing more will be written."""
+    def __enter__(self) -> "Writer":
+        return self
+
+    def __exit__(self, *_: object) -> None:
         self.sync()
         self.file.close()
 

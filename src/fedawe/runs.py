@@ -177,40 +177,47 @@ class Run:
         return [n for n in range(rounds + 1) if n % self.settings.evaluate_every == 0 or n == total]
 
     def _go_on(self, file: Path, state: State, kept: list[Line], tell: Callable[[Progress], None]) -> records.Record:
-        total, began = self.world.trace.rounds, time.perf_counter()
-        before = float(kept[-1].get("elapsed_seconds", 0.0))
-        evaluations = set(self._evaluations(total))
-        writer = records.Writer(file, kept)
+        began, before = time.perf_counter(), float(kept[-1].get("elapsed_seconds", 0.0))
+        with records.Writer(file, kept) as writer:
 
-        def elapsed() -> float:
-            return round(before + time.perf_counter() - began, 3)
+            def write(line: Line) -> Line:
+                writer.write({**line, "elapsed_seconds": round(before + time.perf_counter() - began, 3)})
+                return line
 
-        def evaluate(rounds: int, state: State, active: int) -> Line:
-            line = {"kind": "evaluation", "round": rounds, "active": active, **self._metrics(state)}
-            writer.write({**line, "elapsed_seconds": elapsed()})
-            return line
-
-        try:
-            line = kept[-1] if len(kept) > 1 else evaluate(0, state, 0)
-            for step in simulate(
-                self.world.task, self.algorithm, self.world.trace, self.local, seed=self.world.seed, resume=state
-            ):
-                state, n = step.state, step.t + 1
-                if n in evaluations:
-                    line = evaluate(n, state, len(step.A))
-                if n % self.checkpoint_every == 0 and n < total:
-                    writer.sync()  # a checkpoint promises that every evaluation before it is on the disk
-                    checkpoint.save(self.path, state)
-                tell(Progress(self.name, n, total, len(step.A), line))
-            model = checkpoint.to_bytes({"x": self.algorithm.model(state)})
-            write_atomically(self.path / "model.safetensors", model)
-            end = {"status": "complete", "model_sha256": hashlib.sha256(model).hexdigest()}
-        except Diverged as stopped:
-            end = {"status": "diverged", "message": f"{self.name}: {stopped}"}
-        writer.write({"kind": "end", **end, "elapsed_seconds": elapsed()})
-        writer.close()
+            try:
+                end = self._rounds(state, kept, writer, write, tell)
+            except Diverged as stopped:
+                end = {"status": "diverged", "message": f"{self.name}: {stopped}"}
+            write({"kind": "end", **end})
         checkpoint.clear(self.path)
         return records.read(file)
+
+    def _rounds(
+        self,
+        state: State,
+        kept: list[Line],
+        writer: records.Writer,
+        write: Callable[[Line], Line],
+        tell: Callable[[Progress], None],
+    ) -> Line:
+        world, total = self.world, self.world.trace.rounds
+        evaluations = set(self._evaluations(total))
+
+        def evaluate(rounds: int, active: int) -> Line:
+            return write({"kind": "evaluation", "round": rounds, "active": active, **self._metrics(state)})
+
+        last = kept[-1] if len(kept) > 1 else evaluate(0, 0)
+        for step in simulate(world.task, self.algorithm, world.trace, self.local, seed=world.seed, resume=state):
+            state, n = step.state, step.t + 1
+            if n in evaluations:
+                last = evaluate(n, len(step.A))
+            if n % self.checkpoint_every == 0 and n < total:
+                writer.sync()  # a checkpoint promises that every evaluation before it is on the disk
+                checkpoint.save(self.path, state)
+            tell(Progress(self.name, n, total, len(step.A), last))
+        model = checkpoint.to_bytes({"x": self.algorithm.model(state)})
+        write_atomically(self.path / "model.safetensors", model)
+        return {"status": "complete", "model_sha256": hashlib.sha256(model).hexdigest()}
 
     def _metrics(self, state: State) -> Line:
         """The model's, and for FedAWE, whose model is x-bar, the last aggregate's too."""
