@@ -99,10 +99,10 @@ class Settings:
         recorded = self._recorded()
         return recorded is None or recorded.p is not None
 
-    def local(self, eta0: float | None = None) -> Local:
-        """How clients train, perhaps with one algorithm's own learning rate."""
+    def local(self) -> Local:
+        """How clients train."""
         assert self.eta0 is not None, "resolved first"
-        return Local(Rate(eta0 or self.eta0, self.schedule), self.steps, self.batch, self.clip_grad)
+        return Local(Rate(self.eta0, self.schedule), self.steps, self.batch, self.clip_grad)
 
 
 @dataclass(frozen=True)
@@ -161,10 +161,15 @@ class Contender:
     def local(self, settings: Settings) -> Local:
         """How clients train for this algorithm."""
         own = self.spec.options.get("eta0")
+        if own is None:
+            return settings.local()
         try:
-            return settings.local(None if own is None else float(own))
-        except ValueError as error:
+            rate = Rate(float(own), settings.schedule)
+        except UserError as error:
             raise UserError(f"{self.label}: {error}") from None
+        except ValueError:
+            raise UserError(f"{self.spec.name}:eta0 is {own!r}; expected a number") from None
+        return dataclasses.replace(settings.local(), rate=rate)
 
     def algorithm(self, settings: Settings, trace: Trace) -> Algorithm[Any]:
         """The algorithm; FedAvg-known takes p from the trace, a normalised memory the rate from the settings."""

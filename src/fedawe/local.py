@@ -1,5 +1,6 @@
 """Local training: s steps of SGD from a flat vector, for many clients at once or one by one."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -35,10 +36,11 @@ class Rate:
 class Local:
     """What every client does with its data: `steps` steps of plain SGD on batches of `batch` samples.
 
+    rate       eta_l(t), a function of the round
     clip_grad  largest norm of one stochastic gradient (the paper's sentence taken literally); None for no clip
     """
 
-    rate: Rate = Rate()
+    rate: Callable[[int], float] = Rate()
     steps: int = 10
     batch: int = 128
     clip_grad: float | None = None

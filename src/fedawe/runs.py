@@ -254,11 +254,11 @@ def run(
     settings = settings.resolved()
     if checkpoint_every < 1:
         raise UserError(f"checkpoint_every is {checkpoint_every}; expected a whole number from 1")
-    for what, values in (("algorithm", [c.label for c in contenders]), ("seed", list(map(str, seeds)))):
+    for what, values in (("an algorithm", [c.label for c in contenders]), ("a seed", list(map(str, seeds)))):
         if not values:
-            raise UserError(f"no {what} given; name at least one")
+            raise UserError(f"no {what.split()[1]} given; name at least one")
         if len(set(values)) < len(values):
-            raise UserError(f"a {what} was given twice: {' '.join(values)}")
+            raise UserError(f"{what} was given twice: {' '.join(values)}")
     folder = Folder(out, settings, command)
     folder.check()
     worlds = [World.of(settings, seed) for seed in seeds]
