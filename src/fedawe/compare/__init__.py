@@ -1,0 +1,48 @@
+"""Records in, tables out: who is better than whom, by how much, and whether that is more than chance."""
+
+from fedawe.compare.curves import Curve, curve, first_round, speed_table
+from fedawe.compare.metrics import METRICS, Metric, metrics_of
+from fedawe.compare.participation import ByClass, by_class, class_table, echo_counts, staleness_counts
+from fedawe.compare.results import Experiment, Run, display_name, load, load_all
+from fedawe.compare.standings import (
+    Comparison,
+    Difference,
+    Interval,
+    Standing,
+    compare,
+    mean_ranks,
+    paired,
+    summary_table,
+    window_mean,
+)
+from fedawe.compare.tables import Table
+
+__all__ = [
+    "METRICS",
+    "ByClass",
+    "Comparison",
+    "Curve",
+    "Difference",
+    "Experiment",
+    "Interval",
+    "Metric",
+    "Run",
+    "Standing",
+    "Table",
+    "by_class",
+    "class_table",
+    "compare",
+    "curve",
+    "display_name",
+    "echo_counts",
+    "first_round",
+    "load",
+    "load_all",
+    "mean_ranks",
+    "metrics_of",
+    "paired",
+    "speed_table",
+    "staleness_counts",
+    "summary_table",
+    "window_mean",
+]

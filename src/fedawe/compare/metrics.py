@@ -1,0 +1,52 @@
+"""The numbers that evaluations have, and how to print them."""
+
+from dataclasses import dataclass
+
+from fedawe.compare.results import Experiment
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A number that evaluations have, and how to print it."""
+
+    name: str
+    title: str
+    higher_is_better: bool
+    share: bool  # a share of 1, printed in percent
+
+    @property
+    def heading(self) -> str:
+        """With its unit."""
+        return f"{self.title} (%)" if self.share else self.title
+
+    def show(self, value: float, sign: bool = False) -> str:
+        """The number without unit: two decimals of a percent, or four figures.
+
+        >>> METRICS[0].show(0.81337), METRICS[0].show(-0.0042, sign=True), METRICS[-1].show(17.74193)
+        ('81.34', '−0.42', '17.74')
+        """
+        text = f"{100 * value:{'+' if sign else ''}.2f}" if self.share else f"{value:{'+' if sign else ''}.4g}"
+        return text.replace("-", "−")
+
+    def plain(self, value: float | None) -> float | None:
+        """The number behind what is printed, for a CSV."""
+        return None if value is None else float(f"{100 * value if self.share else value:.6g}")
+
+
+METRICS = (
+    Metric("test_accuracy", "test accuracy", True, True),
+    Metric("test_loss", "test loss", False, False),
+    Metric("train_accuracy", "train accuracy", True, True),
+    Metric("train_loss", "train loss", False, False),
+    Metric("client_accuracy", "train accuracy, uniform over clients", True, True),
+    Metric("client_loss", "train loss, uniform over clients", False, False),
+    Metric("loss", "objective", False, False),
+    Metric("distance", "distance to the optimum", False, False),
+)
+
+
+def metrics_of(experiment: Experiment) -> tuple[Metric, ...]:
+    """The metrics its evaluations have, the one that decides first."""
+    names = {name for run in experiment.runs for line in run.record.evaluations[:1] for name in line}
+    found = [metric for metric in METRICS if metric.name in names]
+    return tuple(sorted(found, key=lambda metric: metric.name not in ("test_accuracy", "distance")))

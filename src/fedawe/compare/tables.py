@@ -1,0 +1,126 @@
+"""A table that can be read by people and by programs: plain cells, and as CSV, Markdown and LaTeX."""
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+Value = float | int | str | None
+Format = Literal["csv", "md", "tex"]
+MISSING = "—"  # where there is nothing to print
+
+
+@dataclass(frozen=True)
+class Column:
+    """A heading, and the names of the bare values behind its cells."""
+
+    title: str
+    values: tuple[str, ...]  # what a CSV calls them
+    numeric: bool = True
+    note: str = ""  # what the heading means
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What is printed, and the bare values behind it; the first is what the column is sorted by."""
+
+    text: str
+    values: tuple[Value, ...]
+    strong: bool = False
+
+
+@dataclass(frozen=True)
+class Export:
+    """A table as text, its rows apart, so that they can be put in another order."""
+
+    head: str
+    rows: tuple[str, ...]
+    foot: str
+
+    def __str__(self) -> str:
+        return self.head + "".join(self.rows) + self.foot
+
+
+@dataclass(frozen=True)
+class Table:
+    """Columns and rows of cells; `labels` says which algorithm each row is of, for those who colour them."""
+
+    name: str
+    caption: str
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    labels: tuple[str, ...]
+
+    def export(self, format: Format) -> Export:  # noqa: A002 - the word people know
+        """The table in one of the formats.
+
+        >>> table = Table("t", "", (Column("n", ("n",)), Column("m ± s", ("m", "s"))),
+        ...               ((Cell("1", (1,)), Cell("2.00 ± 0.50", (2.0, 0.5), strong=True)),), ("a",))
+        >>> print(table.export("csv"), end="")
+        n,m,s
+        1,2.0,0.5
+        >>> print(table.export("md"), end="")
+        | n | m ± s |
+        |--:|--:|
+        | 1 | **2.00 ± 0.50** |
+        """
+        return {"csv": self._csv, "md": self._markdown, "tex": self._latex}[format]()
+
+    def _csv(self) -> Export:
+        head = [name for column in self.columns for name in column.values]
+        return Export(
+            _csv_line(head), tuple(_csv_line([v for cell in row for v in cell.values]) for row in self.rows), ""
+        )
+
+    def _markdown(self) -> Export:
+        def line(cells: Sequence[str]) -> str:
+            return f"| {' | '.join(cells)} |\n"
+
+        def text(cell: Cell) -> str:
+            return f"**{cell.text}**" if cell.strong else cell.text.replace("|", "\\|")
+
+        rule = "|" + "|".join("--:" if column.numeric else ":--" for column in self.columns) + "|\n"
+        return Export(
+            line([column.title for column in self.columns]) + rule,
+            tuple(line([text(cell) for cell in row]) for row in self.rows),
+            "",
+        )
+
+    def _latex(self) -> Export:
+        def line(cells: Sequence[str]) -> str:
+            return f"  {' & '.join(cells)} \\\\\n"
+
+        def text(cell: Cell) -> str:
+            return f"\\textbf{{{_tex(cell.text)}}}" if cell.strong else _tex(cell.text)
+
+        shape = "".join("r" if column.numeric else "l" for column in self.columns)
+        return Export(
+            f"% needs \\usepackage{{booktabs}}\n\\begin{{tabular}}{{{shape}}}\n  \\toprule\n"
+            + line([_tex(column.title) for column in self.columns])
+            + "  \\midrule\n",
+            tuple(line([text(cell) for cell in row]) for row in self.rows),
+            "  \\bottomrule\n\\end{tabular}\n",
+        )
+
+
+def _csv_line(values: Sequence[Value]) -> str:
+    buffer = io.StringIO()
+    csv.writer(buffer, lineterminator="\n").writerow(["" if value is None else value for value in values])
+    return buffer.getvalue()
+
+
+_TEX = {
+    "\\": r"\textbackslash{}",
+    "±": r"$\pm$",
+    "−": "$-$",
+    MISSING: "--",
+    "×": r"$\times$",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    **{sign: "\\" + sign for sign in "&%$#_{}"},
+}
+
+
+def _tex(text: str) -> str:
+    return "".join(_TEX.get(sign, sign) for sign in text)
