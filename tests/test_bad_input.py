@@ -71,7 +71,7 @@ COMMANDS = [  # (arguments, what the line must say)
     ("run --p 0.5 0.5 --clients 3", "p has 2 numbers for 3 clients"),
     ("run --task mnist", "unknown task 'mnist'; expected digits, quadratic, or the path of an .npz file"),
     ("run --task none.npz", "none.npz: no such file"),
-    ("run --model resnet", "--model: invalid choice"),
+    ("run --model resnet", "invalid choice 'resnet' for argument '--model'"),
     ("trace show none.csv", "none.csv: no such file"),
     ("trace draw x.txt", "x.txt: a trace is written as .npz or .csv"),
     ("trace draw x.npz --rounds 0", "rounds must be a whole number from 1, not 0"),

@@ -10,8 +10,6 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 TEXTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 PAGES = [path for path in TEXTS if "```python" in path.read_text()]
-    path for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))] if "```python" in path.read_text()
-]
 BLOCK = re.compile(r"```python\n(.*?)```\n(?:```text\n(.*?)```)?", re.DOTALL)
 
 

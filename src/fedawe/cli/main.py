@@ -67,10 +67,12 @@ def one_line(box: str) -> str:
     parts: list[list[str]] = [[]]
     for line in box.splitlines():
         text = line.strip("│ ").strip()
-        if re.fullmatch(r"[─ ]+", text):
+        if re.fullmatch(r"[─-]+", text):
             parts.append([])
         elif text and text[0] not in "╭╰":
             parts[-1].append(text)
+    if "╭" not in box:  # where the terminal has no such characters, the title is a part of its own
+        del parts[0]
     said = " ".join(parts[0]).rstrip(".")
     meant = next((part[1] for part in parts[1:] if part[0].startswith("Perhaps you meant") and len(part) > 1), None)
     return f"{said}; {f'perhaps you meant {meant}' if meant else 'see fedawe --help'}"
