@@ -1,0 +1,135 @@
+"""The shape of the package: which module may know which, what is public, and that no file grows without bound."""
+
+import ast
+import graphlib
+import types
+from pathlib import Path
+
+import pytest
+
+import fedawe
+
+ROOT = Path(fedawe.__file__).parent
+
+# From bottom to top. A module imports from its own row and from those above it here, never from those below.
+LAYERS = [
+    {"errors"},
+    {"rng", "files"},
+    {"availability"},
+    {"trace_csv"},
+    {"trace"},
+    {"data"},
+    {"tasks"},
+    {"local"},
+    {"algorithms"},
+    {"simulate"},
+    {"audit", "theory", "diagnostics", "logs", "fit"},
+    {"engines"},
+    {"deploy"},
+    {"records", "checkpoint", "spec", "flags", "environment", "experiment", "runs"},
+    {"suites"},
+    {"compare", "plots", "report"},
+    {"__init__"},  # the public face: what it gathers may not look back at it
+    {"cli", "__main__"},
+]
+LEVEL = {name: level for level, row in enumerate(LAYERS) for name in row}
+FILES = sorted(ROOT.rglob("*.py"))
+MOST_LINES = 350
+
+every_file = pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(ROOT).as_posix())
+
+
+def module_of(path: Path) -> str:
+    """`fedawe.tasks.base` for tasks/base.py, `fedawe.tasks` for tasks/__init__.py."""
+    parts = ["fedawe", *path.relative_to(ROOT).with_suffix("").parts]
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {module_of(path) for path in FILES}
+
+
+def unit(module: str) -> str:
+    """The module or subpackage of `fedawe` that a module belongs to."""
+    return module.split(".")[1] if "." in module else "__init__"
+
+
+def imports(path: Path) -> set[str]:
+    """The modules of `fedawe` that a file imports, anywhere in it."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path.name}:{node.lineno}: a relative import; write the name of the package"
+            source = node.module or ""
+            submodules = {f"{source}.{alias.name}" for alias in node.names} & MODULES
+            found |= submodules
+            if len(submodules) < len(node.names):
+                found.add(source)
+    return {name for name in found if name == "fedawe" or name.startswith("fedawe.")}
+
+
+def test_there_is_something_to_look_at() -> None:
+    assert {"errors", "trace", "tasks", "algorithms", "simulate"} <= {unit(module) for module in MODULES}
+    assert "fedawe.algorithms.base" in imports(ROOT / "algorithms" / "fedawe.py")
+
+
+@every_file
+def test_every_module_has_its_place(path: Path) -> None:
+    name = unit(module_of(path))
+    assert name in LEVEL, f"`{name}` is in no layer: give it its place in LAYERS, tests/test_architecture.py"
+
+
+@every_file
+def test_imports_point_down(path: Path) -> None:
+    own = unit(module_of(path))
+    up = {name for name in imports(path) if LEVEL.get(unit(name), -1) > LEVEL.get(own, len(LAYERS))}
+    assert not up, f"{module_of(path)} imports {', '.join(sorted(up))}, which are above it"
+
+
+@every_file
+def test_imports_name_modules_that_are_there(path: Path) -> None:
+    assert imports(path) <= MODULES
+
+
+def test_no_module_imports_itself_by_way_of_others() -> None:
+    graph = {module_of(path): imports(path) - {module_of(path)} for path in FILES}
+    try:
+        graphlib.TopologicalSorter(graph).prepare()
+    except graphlib.CycleError as error:
+        pytest.fail("these modules import each other in a circle: " + " <- ".join(error.args[1]))
+
+
+def test_algorithms_know_nothing_of_tasks_and_training() -> None:
+    for path in (ROOT / "algorithms").glob("*.py"):
+        assert not {unit(name) for name in imports(path)} & {"tasks", "local", "trace", "availability"}
+
+
+def test_all_is_what_is_public() -> None:
+    public = {
+        name
+        for name, value in vars(fedawe).items()
+        if not name.startswith("_") and not isinstance(value, types.ModuleType)
+    }
+    assert set(fedawe.__all__) == public
+    assert len(fedawe.__all__) == len(set(fedawe.__all__))
+
+
+def test_the_contract_is_public() -> None:
+    contract = "FedAWE FedAvg FedAvgAll FedAvgKnown FedAU F3AST MIFA FedVARP Stationary Staircase Sine InterleavedSine"
+    assert {*contract.split(), "Trace", "rng", "dirichlet_partition", "simulate"} <= set(fedawe.__all__)
+
+
+@every_file
+def test_a_module_is_named_after_what_it_is_about(path: Path) -> None:
+    assert not {"utils", "util", "common", "helpers", "helper", "misc"} & set(module_of(path).split("."))
+
+
+@every_file
+def test_a_module_can_be_read_in_one_sitting(path: Path) -> None:
+    lines = len(path.read_text(encoding="utf-8").splitlines())
+    assert lines < MOST_LINES, f"{module_of(path)} has {lines} lines: what are its two parts?"
+
+
+def test_the_tests_are_no_package() -> None:
+    assert not (Path(__file__).parent / "__init__.py").exists()  # they are imported by path
