@@ -1,5 +1,6 @@
 """The numbers that evaluations have, and how to print them."""
 
+import math
 from dataclasses import dataclass
 
 from fedawe.compare.results import Experiment
@@ -19,13 +20,17 @@ class Metric:
         """With its unit."""
         return f"{self.title} (%)" if self.share else self.title
 
-    def show(self, value: float, sign: bool = False) -> str:
-        """The number without unit: two decimals of a percent, or four figures.
+    def show(self, value: float, *, sign: bool = False, like: float | None = None) -> str:
+        """The number without unit: two decimals of a percent, or as many as four figures of `like` have.
 
-        >>> METRICS[0].show(0.81337), METRICS[0].show(-0.0042, sign=True), METRICS[-1].show(17.74193)
-        ('81.34', '−0.42', '17.74')
+        >>> METRICS[0].show(0.81337), METRICS[0].show(-0.0042, sign=True)
+        ('81.34', '−0.42')
+        >>> METRICS[-1].show(17.74193), METRICS[-1].show(0.098264, like=17.74193)
+        ('17.74', '0.10')
         """
-        text = f"{100 * value:{'+' if sign else ''}.2f}" if self.share else f"{value:{'+' if sign else ''}.4g}"
+        size = abs(value if like is None else like)
+        decimals = 2 if self.share else 3 - math.floor(math.log10(size)) if size > 0 else 0
+        text = f"{100 * value if self.share else value:{'+' if sign else ''}.{min(max(decimals, 0), 8)}f}"
         return text.replace("-", "−")
 
     def plain(self, value: float | None) -> float | None:

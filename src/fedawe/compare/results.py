@@ -132,9 +132,8 @@ class Experiment:
         return [run for run in self.of(label) if run.status == "complete"]
 
     def the(self, name: str) -> str | None:
-        """The label that speaks for an algorithm: the one without options, or the only one there is."""
-        labels = [label for label in self.labels if algorithm(label) == name]
-        return name if name in labels else labels[0] if len(labels) == 1 else None
+        """The label that speaks for an algorithm: the one without options, or the first of those with."""
+        return next((label for label in self.labels if algorithm(label) == name), None)
 
 
 def load(out: Path) -> Experiment:

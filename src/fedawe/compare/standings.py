@@ -58,8 +58,9 @@ class Difference:
 def paired(ours: Mapping[int, float], theirs: Mapping[int, float], interval: Interval = "student") -> Difference | None:
     """Ours minus theirs on the seeds that both have; None if there are none.
 
-    >>> paired({0: 3.0, 1: 5.0, 2: 4.0}, {0: 1.0, 1: 2.0, 2: 3.0, 3: 9.0})
-    Difference(mean=2.0, low=-0.484137711896002, high=4.484137711896002, seeds=(0, 1, 2), interval='student')
+    >>> d = paired({0: 3.0, 1: 5.0, 2: 4.0}, {0: 1.0, 1: 2.0, 2: 3.0, 3: 9.0})    # 2 ± 4.303 / sqrt(3)
+    >>> print(f"{d.mean} [{d.low:.3f}, {d.high:.3f}] on seeds {d.seeds}")
+    2.0 [-0.484, 4.484] on seeds (0, 1, 2)
     """
     seeds = tuple(sorted(set(ours) & set(theirs)))
     if not seeds:
@@ -215,7 +216,8 @@ def spread(metric: Metric, standing: Standing) -> str:
     """mean ± standard deviation."""
     if standing.mean is None:
         return MISSING
-    return metric.show(standing.mean) + ("" if standing.std is None else f" ± {metric.show(standing.std)}")
+    mean = standing.mean
+    return metric.show(mean) + ("" if standing.std is None else f" ± {metric.show(standing.std, like=mean)}")
 
 
 def with_interval(metric: Metric, d: Difference | None) -> str:
@@ -224,7 +226,9 @@ def with_interval(metric: Metric, d: Difference | None) -> str:
         return MISSING
     if d.low is None or d.high is None:
         return metric.show(d.mean, sign=True)
-    return f"{metric.show(d.mean, sign=True)} [{metric.show(d.low)}, {metric.show(d.high)}]"
+    like = max(abs(d.low), abs(d.high))
+    low, high = metric.show(d.low, like=like), metric.show(d.high, like=like)
+    return f"{metric.show(d.mean, sign=True, like=like)} [{low}, {high}]"
 
 
 def window_words(comparison: Comparison) -> str:

@@ -78,7 +78,8 @@ class Table:
             return f"| {' | '.join(cells)} |\n"
 
         def text(cell: Cell) -> str:
-            return f"**{cell.text}**" if cell.strong else cell.text.replace("|", "\\|")
+            plain = cell.text.replace("|", "\\|")
+            return f"**{plain}**" if cell.strong else plain
 
         rule = "|" + "|".join("--:" if column.numeric else ":--" for column in self.columns) + "|\n"
         return Export(

@@ -45,9 +45,9 @@ def _algorithms(experiment: Experiment) -> list[Json]:
             "shown": shown,
         }
 
-    out = []
-    for label, look in looks(experiment.labels).items():
-        out.append(entry(label, display_name(label), look, True))
+    styles = looks(experiment.labels)
+    out = [entry(label, display_name(label), look, True) for label, look in styles.items()]
+    for label, look in styles.items():
         if any(name.startswith("latest_") for run in experiment.of(label) for name in _fields(run.record.evaluations)):
             faint = Look(look.light, look.dark, "dot")
             out.append(entry(f"{label}/latest", f"{display_name(label)}, last aggregate", faint, False))
@@ -60,13 +60,18 @@ def _fields(evaluations: Sequence[Json]) -> list[str]:
 
 def _metric(experiment: Experiment, metric: Metric, comparison: Comparison) -> Json:
     """The curves of one metric; seed by seed only for the metric that decides."""
-    decides, curves = metric == comparison.metric, {}
+    decides, curves = metric == comparison.metric, dict[str, Json]()
     for label in experiment.labels:
         for key, name in ((label, metric.name), (f"{label}/latest", f"latest_{metric.name}")):
             found = curve(experiment.complete(label), name)
             if found is not None:
                 curves[key] = _curve(found, metric, decides)
-    out = {"name": metric.name, "title": metric.title, "share": metric.share, "curves": curves}
+    # Nearly always all curves are evaluated at the same rounds, which then need not be repeated.
+    rounds: list[int] = next((drawn["x"] for drawn in curves.values()), [])
+    for drawn in curves.values():
+        if drawn["x"] == rounds:
+            del drawn["x"]
+    out = {"name": metric.name, "title": metric.title, "share": metric.share, "rounds": rounds, "curves": curves}
     finals = [s.mean for s in comparison.standings if s.mean is not None and not s.latest]
     if decides and finals:
         scale = 100 if metric.share else 1
@@ -140,11 +145,15 @@ def _trace(seed: int, trace: Trace) -> Json:
 
 
 def _probabilities(experiment: Experiment) -> Json | None:
+    """How the base probabilities are spread; of a recorded trace, how often each client was there."""
     found = [clients.p for clients in experiment.clients.values() if clients.p is not None]
+    known = bool(found)
+    if not known:
+        found = [trace.on.mean(0) for trace in experiment.traces.values()]
     if not found:
         return None
     counts, edges = np.histogram(np.clip(np.concatenate(found), 0, 1), bins=20, range=(0, 1))
-    return {"x": shorts((edges[:-1] + edges[1:]) / 2), "y": counts.tolist(), "seeds": len(found), "width": 0.05}
+    return {"x": shorts((edges[:-1] + edges[1:]) / 2), "y": counts.tolist(), "known": known}
 
 
 def _histogram(counts: Sequence[Counts]) -> Json | None:

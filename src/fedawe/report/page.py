@@ -26,10 +26,10 @@ STRIPES = 12  # seeds, over all experiments of a page
 class Forest:
     """One row of the picture of differences: places in percent of its width."""
 
-    dot: float
+    dot: float | None
     low: float | None
     high: float | None
-    zero: float
+    zero: float | None
     sign: int  # +1 better, -1 worse, 0 not told apart
 
 
@@ -43,10 +43,11 @@ class Section:
     comparison: Comparison
     words: Words
     results: Table
-    forest: tuple[Forest | None, ...]
+    forest: tuple[Forest, ...]
     speed: Table | None
     classes: Table | None
     runs: Table
+    made_with: dict[str, str]
 
 
 def render(experiments: Sequence[Experiment], interval: Interval = "student") -> str:
@@ -59,6 +60,7 @@ def render(experiments: Sequence[Experiment], interval: Interval = "student") ->
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
+    environment.filters["tidy"] = lambda text: text.replace(" %", "\u00a0%")  # a number keeps its unit
     return environment.get_template("page.html.j2").render(
         title=f"{len(experiments)} experiments" if several else names[0],
         sections=sections,
@@ -86,6 +88,7 @@ def _section(n: int, name: str, comparison: Comparison) -> Section:
         speed=speed_table(comparison),
         classes=class_table(comparison),
         runs=_runs(comparison),
+        made_with=_made_with(comparison.experiment),
     )
 
 
@@ -95,7 +98,7 @@ def _exports(table: Table) -> dict[str, dict[str, Any]]:
     return {name: {"head": e.head, "rows": e.rows, "foot": e.foot} for name, e in found.items()}
 
 
-def _forest(comparison: Comparison) -> tuple[Forest | None, ...]:
+def _forest(comparison: Comparison) -> tuple[Forest, ...]:
     """The differences of the result table, drawn on one scale."""
     found = [standing.difference for standing in comparison.standings]
     ends = [0.0] + [end for d in found if d for end in (d.mean, d.low, d.high) if end is not None]
@@ -107,36 +110,36 @@ def _forest(comparison: Comparison) -> tuple[Forest | None, ...]:
     def place(value: float | None) -> float | None:
         return None if value is None else round(100 * (value - low) / span, 2)
 
-    return tuple(
-        None
-        if d is None
-        else Forest(place(d.mean) or 0.0, place(d.low), place(d.high), place(0.0) or 0.0, better * d.sign)
-        for d in found
-    )
+    out = []
+    for d in found:
+        dot, ends_at = (None, (None, None)) if d is None else (place(d.mean), (place(d.low), place(d.high)))
+        out.append(Forest(dot, *ends_at, zero=place(0.0), sign=0 if d is None else better * d.sign))
+    return tuple(out)
 
 
 def _runs(comparison: Comparison) -> Table:
-    """Every run and what became of it."""
+    """Every run and what became of it; a column for messages if there are any."""
     metric, experiment = comparison.metric, comparison.experiment
-    columns = (
+    runs = [run for label in experiment.labels for run in experiment.of(label)]
+    columns = [
         Column("algorithm", ("algorithm",), numeric=False),
         Column("seed", ("seed",)),
         Column("status", ("status",), numeric=False),
         Column("rounds", ("rounds",), note="evaluated"),
         Column(metric.heading, (metric.name,), note="window mean of a complete run"),
         Column("seconds", ("seconds",)),
-        Column("made with", ("hyper_parameters",), numeric=False),
-        Column("message", ("message",), numeric=False),
-    )
-    runs = [run for label in experiment.labels for run in experiment.of(label)]
-    rows = tuple(_run_row(comparison, run) for run in runs)
-    return Table("runs", "Every run", columns, rows, tuple(run.label for run in runs))
+    ]
+    rows = [_run_row(comparison, run) for run in runs]
+    if any(run.message for run in runs):
+        columns.append(Column("message", ("message",), numeric=False))
+        said = [run.message.replace(f"{experiment.path}/", "") for run in runs]
+        rows = [(*row, Cell(text, (text,))) for row, text in zip(rows, said, strict=True)]
+    return Table("runs", "Every run", tuple(columns), tuple(rows), tuple(run.label for run in runs))
 
 
 def _run_row(comparison: Comparison, run: Run) -> tuple[Cell, ...]:
     standing = comparison.standing(run.label)
     value = standing.values.get(run.seed) if standing else None
-    made = str(run.record.header.get("hyper_parameters", ""))
     return (
         Cell(display_name(run.label), (display_name(run.label),)),
         Cell(str(run.seed), (run.seed,)),
@@ -144,6 +147,14 @@ def _run_row(comparison: Comparison, run: Run) -> tuple[Cell, ...]:
         Cell(str(run.rounds), (run.rounds,)),
         Cell(MISSING if value is None else comparison.metric.show(value), (comparison.metric.plain(value),)),
         Cell(MISSING if run.seconds is None else f"{run.seconds:.1f}", (run.seconds,)),
-        Cell(made, (made,)),
-        Cell(run.message, (run.message,)),
     )
+
+
+def _made_with(experiment: Experiment) -> dict[str, str]:
+    """Every algorithm's hyper-parameters, as its runs recorded them."""
+    out = {}
+    for label in experiment.labels:
+        headers = [run.record.header for run in experiment.of(label) if run.record.header]
+        said = [str(headers[0][key]) for key in ("hyper_parameters", "local") if headers and key in headers[0]]
+        out[display_name(label)] = ", ".join(said) or "unknown"
+    return out

@@ -11,17 +11,25 @@ import numpy as np
 
 from fedawe.compare.metrics import METRICS, Metric
 from fedawe.compare.participation import by_class, gap_difference
-from fedawe.compare.results import Experiment, Run, Status, display_name
+from fedawe.compare.results import Experiment, display_name
 from fedawe.compare.standings import (
-    BOOTSTRAP_SEEDS,
     Comparison,
     Difference,
     Standing,
     mean_ranks,
     paired,
     spread,
-    window_words,
 )
+from fedawe.report.grammar import counted, listed, sentence
+from fedawe.report.notes import method, warnings
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A sentence or two, and what they are about."""
+
+    topic: str
+    text: str
 
 
 @dataclass(frozen=True)
@@ -29,7 +37,7 @@ class Words:
     """The first sentence, the others, what is missing, and how the numbers were made."""
 
     headline: str
-    findings: tuple[str, ...]
+    findings: tuple[Finding, ...]
     warnings: tuple[str, ...]
     method: tuple[str, ...]
 
@@ -37,30 +45,42 @@ class Words:
 def words(comparison: Comparison) -> Words:
     """The experiment summed up."""
     headline, findings = _findings(comparison)
-    return Words(headline, tuple(findings), tuple(_warnings(comparison)), tuple(_method(comparison)))
+    return Words(headline, tuple(findings), tuple(warnings(comparison)), tuple(method(comparison)))
 
 
-def _findings(comparison: Comparison) -> tuple[str, list[str]]:
+def _findings(comparison: Comparison) -> tuple[str, list[Finding]]:
     experiment, metric = comparison.experiment, comparison.metric
-    ours = comparison.standing(experiment.the("fedawe"))
-    theirs = comparison.standing(comparison.reference)
+    ours, theirs = comparison.standing(experiment.the("fedawe")), comparison.standing(comparison.reference)
     if not any(standing.values for standing in comparison.standings):
-        return "No run is complete yet, so there is nothing to compare.", [*_availability(experiment)]
+        headline = "No run is complete yet, so there is nothing to compare."
+        return headline, [Finding("Availability", text) for text in _availability(experiment)]
     if ours is None or theirs is None:
         absent = " and ".join(name for name, s in (("FedAWE", ours), ("FedAvg", theirs)) if s is None)
         headline = f"{absent} {'are' if ' and ' in absent else 'is'} not part of this experiment."
     else:
         headline = versus(metric, ours, theirs, ours.difference)
-    out = [_best(comparison)]
-    if ours is not None and ours.rank is not None:
-        rivals = [s for s in comparison.ranked if s.label != ours.label]
-        if rivals and (theirs is None or rivals[0].label != theirs.label):
-            d = paired(ours.values, rivals[0].values, comparison.interval)
-            out.append("Against the best of the others: " + versus(metric, ours, rivals[0], d))
-    out += _others(comparison)
-    out += _latest(comparison)
-    out += _classes(comparison)
-    return headline, [sentence for sentence in [*out, *_availability(experiment), *_versions(experiment)] if sentence]
+    about = {
+        "Best on average": _best(comparison),
+        "Against the best of the others": _against_best(comparison),
+        "The others against FedAvg": _others(comparison),
+        "x̄ and the last aggregate": _latest(comparison),
+        "Class by class": _classes(comparison),
+        "Availability": _availability(experiment),
+        "Memory": _versions(experiment),
+    }
+    return headline, [Finding(topic, text) for topic, texts in about.items() for text in texts]
+
+
+def _against_best(comparison: Comparison) -> list[str]:
+    """FedAWE and the best of the others, unless that is FedAvg, of which the headline speaks."""
+    ours = comparison.standing(comparison.experiment.the("fedawe"))
+    if ours is None or ours.rank is None:
+        return []
+    rivals = [standing for standing in comparison.ranked if standing.label != ours.label]
+    if not rivals or rivals[0].label == comparison.reference:
+        return []
+    d = paired(ours.values, rivals[0].values, comparison.interval)
+    return [versus(comparison.metric, ours, rivals[0], d)]
 
 
 def versus(metric: Metric, ours: Standing, theirs: Standing, d: Difference | None) -> str:
@@ -95,23 +115,21 @@ def _amount(metric: Metric, value: float) -> str:
     return f"{text} point{'' if text == '1.00' else 's'}"
 
 
-def _best(comparison: Comparison) -> str:
+def _best(comparison: Comparison) -> list[str]:
     metric, ranked = comparison.metric, comparison.ranked
     if not ranked:
-        return "No algorithm completed every seed, so none is ranked."
-    first = [standing for standing in ranked if standing.rank == 1]
+        return ["No algorithm completed every seed, so none is ranked."]
     unit = " %" if metric.share else ""
-    value = spread(metric, first[0]) + unit
-    names = _listed([standing.name for standing in first])
-    text = f"Best on average: {names} with a {metric.title} of {value}"
+    first = [standing for standing in ranked if standing.rank == 1]
+    text = f"{listed([s.name for s in first])} with a {metric.title} of {spread(metric, first[0])}{unit}"
     if first[0].std is not None:
         text += f" (mean ± standard deviation over {len(first[0].values)} seeds)"
-    rest = [standing for standing in ranked if standing.rank != 1]
+    rest = ranked[len(first) :]
     if rest:
         text += f", then {rest[0].name} with {spread(metric, rest[0])}{unit}"
     if any(standing.label.startswith("fedavg-known") for standing in first):
         text += ". FedAvg-known is told the true probabilities, which nobody knows outside a simulation"
-    return text + "."
+    return [text + "."]
 
 
 def _others(comparison: Comparison) -> list[str]:
@@ -123,13 +141,9 @@ def _others(comparison: Comparison) -> list[str]:
     for s in comparison.standings:
         if s.difference is not None and s.difference.low is not None and s.label != ours:
             groups[s.difference.sign * better].append(s.name)
-    to = display_name(comparison.reference)
-    parts = [
-        f"{verb} {_listed(groups[sign])}"
-        for sign, verb in ((1, f"ahead of {to}:"), (-1, f"behind {to}:"), (0, f"not told apart from {to}:"))
-        if groups[sign]
-    ]
-    return [_sentence("Of the others, " + "; ".join(parts))] if parts else []
+    verdicts = {1: "ahead", -1: "behind", 0: "not told apart"}
+    parts = [f"{verdict}: {listed(groups[sign])}" for sign, verdict in verdicts.items() if groups[sign]]
+    return [sentence("; ".join(parts))] if parts else []
 
 
 def _latest(comparison: Comparison) -> list[str]:
@@ -148,7 +162,7 @@ def _latest(comparison: Comparison) -> list[str]:
     if d.low is not None and d.high is not None:
         text += f" (95 % interval of the difference {metric.show(d.low)} to {metric.show(d.high)}"
         text += ", which contains zero)" if d.sign == 0 else ")"
-    return [_sentence(text)]
+    return [sentence(text)]
 
 
 def _classes(comparison: Comparison) -> list[str]:
@@ -166,12 +180,12 @@ def _classes(comparison: Comparison) -> list[str]:
         f"than on the other half, {display_name(ours)} {_gap(metric, gaps[ours])}"
     )
     if d.low is None or d.high is None:
-        return [_sentence(text + "; from one seed")]
+        return [sentence(text + "; from one seed")]
     bounds = f"95 % interval {metric.show(d.low)} to {metric.show(d.high)}"
     if d.sign == 0:
-        return [_sentence(f"{text}; the two gaps cannot be told apart ({bounds} for their difference)")]
+        return [sentence(f"{text}; the two gaps cannot be told apart ({bounds} for their difference)")]
     return [
-        _sentence(
+        sentence(
             f"{text}; FedAWE's gap is {_amount(metric, abs(d.mean))} {'larger' if d.sign > 0 else 'smaller'} ({bounds})"
         )
     ]
@@ -208,13 +222,13 @@ def _availability(experiment: Experiment) -> list[str]:
     empty = int((active == 0).sum())
     if empty:
         text += f", and nobody in {empty} of {len(active)} rounds"
-    out = [_sentence(text)]
+    out = [sentence(text)]
     if len(echoes):
         text = f"A client that came had last been there {np.mean(echoes):.1f} rounds before on average"
         text += f", at most {echoes.max()}"
         if never:
             text += f"; {never} of {clients * len(traces)} clients never came"
-        out.append(_sentence(text))
+        out.append(sentence(text))
     return [" ".join(out)]
 
 
@@ -228,79 +242,13 @@ def suite_words(comparisons: Sequence[Comparison], names: Sequence[str]) -> Word
         verdict = "ahead of" if sign > 0 else "behind" if sign < 0 else "not told apart from"
         groups["not compared with" if d is None or d.low is None else verdict].append(name)
     told = [f"{verdict} FedAvg in {len(where)} ({'; '.join(where)})" for verdict, where in groups.items() if where]
-    headline = _sentence(f"Of {len(comparisons)} settings, FedAWE is " + ", ".join(told))
+    headline = sentence(f"Of {len(comparisons)} settings, FedAWE is " + ", ".join(told))
     findings, ranks = [], sorted(mean_ranks(comparisons).items(), key=lambda item: item[1])
     if ranks:
         places = [f"{display_name(label)} {rank:.2f}" for label, rank in ranks]
-        findings.append(_sentence(f"Mean rank over the settings, 1 is best: {_listed(places)}"))
+        findings.append(Finding("Mean rank over the settings", f"{listed(places)}; 1 is best."))
     runs = [run for comparison in comparisons for run in comparison.experiment.runs]
     lost = Counter(str(run.status) for run in runs if run.status != "complete")
-    tally = _listed([f"{n} {status}" for status, n in lost.items()])
-    warnings = [_sentence(f"{lost.total()} of {_counted(len(runs), 'run')} do not count: {tally}")] if lost else []
-    return Words(headline, tuple(findings), tuple(warnings), ())
-
-
-def _warnings(comparison: Comparison) -> list[str]:
-    experiment = comparison.experiment
-    total, out = len(experiment.runs), []
-    told: dict[Status, str] = {
-        "diverged": "diverged",
-        "unfinished": "not finished",
-        "damaged": "damaged on the disk",
-    }
-    counts = Counter(run.status for run in experiment.runs)
-    for status, phrase in told.items():
-        if counts[status]:
-            runs = [run for run in experiment.runs if run.status == status]
-            verb = "" if status == "diverged" else "is " if counts[status] == 1 else "are "
-            out.append(
-                f"{counts[status]} of {_counted(total, 'run')} {verb}{phrase}: {_where(runs)}. No mean includes them."
-            )
-    if len(experiment.seeds) == 1:
-        out.append("One seed: no standard deviation and no interval can be given. Three seeds are a beginning.")
-    partial = [s.name for s in comparison.standings if s.rank is None and s.values and not s.latest]
-    if partial:
-        out.append(f"Not ranked, because seeds are missing that others have: {_listed(partial)}.")
-    return [*out, *experiment.problems]
-
-
-def _where(runs: Sequence[Run]) -> str:
-    """Which runs, by algorithm."""
-    seeds: dict[str, list[str]] = {}
-    for run in runs:
-        seeds.setdefault(display_name(run.label), []).append(str(run.seed))
-    places = [f"{name} (seed{'' if len(s) == 1 else 's'} {', '.join(s)})" for name, s in seeds.items()]
-    return _listed(places)
-
-
-def _method(comparison: Comparison) -> list[str]:
-    metric = comparison.metric
-    out = [
-        f"A run is summed up by its {metric.title}: {window_words(comparison)}.",
-        "The standard deviation is over seeds, with n − 1 in the denominator.",
-        "All algorithms of one seed share the partition, the trace and the initial model, "
-        "so differences are taken seed by seed.",
-    ]
-    if comparison.interval == "student":
-        text = "Intervals are 95 % Student t intervals of the mean of these paired differences"
-        if max((len(s.values) for s in comparison.standings), default=0) >= BOOTSTRAP_SEEDS:
-            text += " (a bootstrap is available with --interval bootstrap)"
-        else:
-            text += f"; a bootstrap would mean little with fewer than {BOOTSTRAP_SEEDS} seeds"
-    else:
-        text = "Intervals are 95 % bootstrap intervals (BCa, 9,999 resamples of the seeds) of the mean of these"
-        text += " paired differences"
-    return [*out, text + ".", "They are not adjusted for there being several comparisons."]
-
-
-def _listed(names: Sequence[str]) -> str:
-    """a, b and c."""
-    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]])) if names else ""
-
-
-def _counted(n: int, noun: str) -> str:
-    return f"{n} {noun}{'' if n == 1 else 's'}"
-
-
-def _sentence(text: str) -> str:
-    return text[0].upper() + text[1:] + "."
+    tally = listed([f"{n} {status}" for status, n in lost.items()])
+    missing = [sentence(f"{lost.total()} of {counted(len(runs), 'run')} do not count: {tally}")] if lost else []
+    return Words(headline, tuple(findings), tuple(missing), ())

@@ -5,10 +5,9 @@
   const root = document.documentElement;
   const prefersDark = window.matchMedia("(prefers-color-scheme: dark)");
   const DASHES = { solid: "", dash: "6 3", dot: "1.5 3", dashdot: "7 2 1.5 2" };
-  let printing = false;
 
   // ---- theme -------------------------------------------------------------------------------------------------------
-  const isDark = () => !printing && (root.dataset.theme ? root.dataset.theme === "dark" : prefersDark.matches);
+  const isDark = () => (root.dataset.theme ? root.dataset.theme === "dark" : prefersDark.matches);
   const css = (name) => getComputedStyle(root).getPropertyValue(name).trim();
   const colour = (algorithm) => (isDark() ? algorithm.dark : algorithm.light);
   const faint = (hex, alpha) => hex + Math.round(alpha * 255).toString(16).padStart(2, "0");
@@ -80,20 +79,23 @@
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", showlegend: false,
     font: { family: getComputedStyle(document.body).fontFamily, size: 12.5, color: css("--ink") },
     margin: { l: 8, r: 12, t: 12, b: 8 },
+    modebar: { bgcolor: "rgba(0,0,0,0)", color: css("--soft"), activecolor: css("--accent") },
     hoverlabel: { bgcolor: css("--panel"), bordercolor: css("--rule"), font: { color: css("--ink"), size: 12.5 } },
     ...more,
   });
-  const CONFIG = {
-    responsive: true, displaylogo: false, displayModeBar: "hover",
-    modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"],
+  const config = (large) => ({
+    responsive: true, displaylogo: false, displayModeBar: large ? "hover" : false,
+    modeBarButtons: [["toImage"], ["zoom2d", "pan2d"], ["zoomIn2d", "zoomOut2d", "resetScale2d"]],
     toImageButtonOptions: { format: "svg" },
-  };
+  });
 
   // ---- one experiment ----------------------------------------------------------------------------------------------
   class Article {
     constructor(element) {
       this.element = element;
       this.data = DATA[element.dataset.key];
+      for (const metric of this.data.metrics) for (const curve of Object.values(metric.curves)) curve.x ??= metric.rounds;
+      this.span = [0, Math.max(1, ...this.data.metrics.flatMap((metric) => metric.rounds), ...this.data.partial.flatMap((run) => run.x))];
       this.shown = new Set(this.data.algorithms.filter((a) => a.shown).map((a) => a.key));
       this.zoom = null; // rounds, once the reader has chosen some
       this.cursor = null; // index of the round that the keyboard reads
@@ -182,7 +184,7 @@
       const first = !this.drawn.has(plot);
       this.drawn.add(plot);
       if (first) plot.textContent = "";
-      Plotly.react(plot, made.data, layout(made.layout), CONFIG);
+      Plotly.react(plot, made.data, layout(made.layout), config(plot.classList.contains("tall")));
       if (first && plot.dataset.figure === "curves") this.keyboard(plot);
     }
 
@@ -208,7 +210,7 @@
           const high = ema(curve.mean.map((y, n) => y + curve.std[n])), low = ema(curve.mean.map((y, n) => y - curve.std[n]));
           traces.push({
             x: [...curve.x, ...[...curve.x].reverse()], y: [...high, ...low.reverse()], fill: "toself", mode: "lines",
-            fillcolor: faint(colour(a), a.strong ? 0.2 : 0.1), line: { width: 0 }, hoverinfo: "skip", name: a.name,
+            fillcolor: faint(colour(a), a.strong ? 0.2 : 0.07), line: { width: 0 }, hoverinfo: "skip", name: a.name,
           });
         }
         if (band === "seeds" && curve.seeds) {
@@ -238,7 +240,7 @@
         data: traces,
         layout: {
           hovermode: "x unified", uirevision: `${metric.name} ${this.value("range")}`,
-          xaxis: axis("round", this.zoom ? { range: this.zoom } : {}),
+          xaxis: axis("round", { range: this.zoom ?? this.span }),
           yaxis: axis(metric.title + (metric.share ? " (%)" : ""), { type: logarithmic ? "log" : "linear", range }),
         },
       };
@@ -259,10 +261,10 @@
           const [low, high] = this.zoom ?? [xs[0], xs[last]], centre = xs[this.cursor ?? last];
           const span = Math.min(xs[last] - xs[0], (high - low) * zoom), start = Math.min(Math.max(xs[0], centre - span / 2), xs[last] - span);
           this.zoom = span >= xs[last] - xs[0] ? null : [start, start + span];
-          Plotly.relayout(plot, this.zoom ? { "xaxis.range": this.zoom } : { "xaxis.autorange": true });
+          Plotly.relayout(plot, { "xaxis.range": this.zoom ?? this.span });
         } else if (event.key === "0" || event.key === "Escape") {
           this.zoom = null;
-          Plotly.relayout(plot, { "xaxis.autorange": true });
+          Plotly.relayout(plot, { "xaxis.range": this.span });
         } else return;
         event.preventDefault();
         if (this.cursor === null) return;
@@ -309,7 +311,7 @@
 
     probabilities() {
       const found = this.data.probabilities;
-      return found && this.bars({ ...found, width: found.width * 0.92 }, "base probability", "p about %{x}: %{y} clients<extra></extra>", { y: "clients" });
+      return found && this.bars({ ...found, width: 0.046 }, found.known ? "base probability" : "share of rounds there", "about %{x}: %{y} clients<extra></extra>", { y: "clients" });
     }
 
     histogram(found, title) {
@@ -338,7 +340,7 @@
       const title = kind === "y" ? "test accuracy (%)" : `points minus ${found.reference}`;
       return {
         data,
-        layout: { hovermode: "closest", xaxis: axis("how often a sample of the class was there (% of rounds)"), yaxis: axis(title, { zeroline: kind !== "y", zerolinecolor: css("--soft") }) },
+        layout: { hovermode: "closest", xaxis: axis("class availability (% of rounds)"), yaxis: axis(title, { zeroline: kind !== "y", zerolinecolor: css("--soft") }) },
       };
     }
   }
@@ -364,11 +366,16 @@
   for (const element of document.querySelectorAll("article")) articles.push(new Article(element));
 
   // ---- print: everything, on light paper ---------------------------------------------------------------------------
+  let before; // the theme to go back to
   addEventListener("beforeprint", () => {
-    printing = true;
+    before = root.dataset.theme;
+    root.dataset.theme = "light";
     for (const details of document.querySelectorAll("details")) details.open = true;
     for (const article of articles) { article.colourChips(); article.plots.forEach((plot) => article.draw(plot)); }
   });
-  addEventListener("afterprint", () => { printing = false; redraw(); });
+  addEventListener("afterprint", () => {
+    if (before) root.dataset.theme = before; else delete root.dataset.theme;
+    redraw();
+  });
   root.dataset.ready = "yes";
 })();
