@@ -60,12 +60,20 @@ def print_summary(experiment: compare.Experiment, console: Console | None = None
     console = console or Console()
     found = compare.compare(experiment)
     table, said = compare.summary_table(found), words(found)
-    shown = RichTable(box=box.SIMPLE_HEAD, title=table.caption, title_justify="left", title_style="italic")
+    shown = RichTable(
+        box=box.SIMPLE_HEAD,
+        title=table.caption,
+        title_justify="left",
+        title_style="italic",
+        show_edge=False,
+        pad_edge=False,  # 80 columns are enough
+    )
     for column in table.columns:
         shown.add_column(column.title, justify="right" if column.numeric else "left")
     for row, label in zip(table.rows, table.labels, strict=True):
         style = "bold" if label == experiment.the("fedawe") else ""
         shown.add_row(*(Text(cell.text, style="bold" if cell.strong else style) for cell in row))
     console.print(shown)
+    console.print()
     for line in (*said.warnings, said.headline):
         console.print(line, highlight=False, markup=False)

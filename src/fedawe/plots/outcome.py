@@ -46,7 +46,8 @@ def accuracy_figure(experiment: Experiment) -> Figure:
         if ends:
             _label_ends(ax, comparison, ends)
             seeds = max(len(standing.values) for standing in comparison.standings)
-            ax.set_title(f"mean over {seeds} seed{'' if seeds == 1 else 's'}", loc="left")
+            band = "; bands: ± standard deviation, FedAWE and FedAvg only" if seeds > 1 else ""
+            ax.set_title(f"mean over {seeds} seed{'' if seeds == 1 else 's'}{band}", loc="left")
             made.text(0.995, 0.005, f"numbers: {window_words(comparison)}", ha="right", va="bottom", fontsize=6.5)
         else:
             ax.text(0.5, 0.5, "no run is complete", ha="center", transform=ax.transAxes)
@@ -68,11 +69,11 @@ def _label_ends(ax: Axes, comparison: Comparison, ends: Mapping[str, float]) -> 
             f"{display_name(label)} {number}",
             xy=(1.0, (min(max(end, low), high) - low) / (high - low)),
             xycoords="axes fraction",
-            xytext=(1.045, (spot - low) / (high - low)),
+            xytext=(1.05, (spot - low) / (high - low)),
             color=look.light,
             fontweight="bold" if look.strong else "normal",
             va="center",
-            arrowprops={"arrowstyle": "-", "color": look.light, "linewidth": 0.5, "shrinkA": 1, "shrinkB": 0},
+            arrowprops={"arrowstyle": "-", "color": look.light, "linewidth": 0.5, "shrinkB": 0, "relpos": (0, 0.5)},
             annotation_clip=False,
         )
 
