@@ -1,0 +1,154 @@
+"""`fedawe data`: add, list, check and download data sets."""
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import tyro
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+from fedawe.data import add, cache, default_folder
+from fedawe.data.download import download
+from fedawe.data.sets import KNOWN, Report, silent
+from fedawe.errors import UserError
+
+
+@dataclass(frozen=True)
+class DataAdd:
+    """Check a data set as you have it, and convert it once into the form that runs use."""
+
+    name: tyro.conf.Positional[str]
+    """svhn, cifar10, cinic10, or a name of your own for an npz"""
+    path: tyro.conf.Positional[Path]
+    """svhn: folder of the two .mat; cifar10, cinic10: the tar.gz or its folder; any: an npz of uint8 images"""
+    data: Path | None = None
+    """where data sets are kept (default: FEDAWE_DATA, or fedawe in the user's cache folder)"""
+
+    def run(self) -> None:
+        """Add, and print class counts."""
+        _add(self.name, self.path, self.data or default_folder())
+
+
+@dataclass(frozen=True)
+class DataList:
+    """List the data sets that are kept."""
+
+    data: Path | None = None
+    """where data sets are kept (default: FEDAWE_DATA, or fedawe in the user's cache folder)"""
+
+    def run(self) -> None:
+        """A line each; the paper's sets also when they are not there."""
+        folder = self.data or default_folder()
+        rows: list[Sequence[str]] = [("data set", "train", "test", "image", "classes", "made from")]
+        for name in sorted({*KNOWN, *cache.names(folder)}):
+            try:
+                found = cache.entry(folder, name)
+            except UserError:
+                rows.append((name, "-", "-", "-", "-", f"damaged: fedawe data add {name} PATH"))
+                continue
+            if found is None:
+                rows.append((name, "-", "-", "-", "-", f"not here: fedawe data download {name}"))
+            else:
+                train, test = found.arrays["x_train"].shape, found.arrays["x_test"].shape
+                image, classes = " x ".join(map(str, train[1:])), str(len(found.counts["train"]))
+                source = f"{found.source}{' (as published)' if found.published else ''}"
+                rows.append((name, f"{train[0]:,}", f"{test[0]:,}", image, classes, source))
+        _table(rows)
+        print(f"in {folder}")
+
+
+@dataclass(frozen=True)
+class DataCheck:
+    """Compute the checksums of the data sets that are kept anew."""
+
+    names: tyro.conf.Positional[tuple[str, ...]] = ()
+    """which (default: all)"""
+    data: Path | None = None
+    """where data sets are kept (default: FEDAWE_DATA, or fedawe in the user's cache folder)"""
+
+    def run(self) -> None:
+        """A line each; damaged sets are an error once all are checked."""
+        folder = self.data or default_folder()
+        names = self.names or cache.names(folder)
+        damage = []
+        for name in names:
+            try:
+                found = cache.entry(folder, name)
+                if found is None:
+                    raise UserError(f"there is no data set {name} in {folder}; fedawe data list says what there is")
+                with _bars() as report:
+                    cache.verify(folder, found, report)
+                print(f"{name}: as it was stored")
+            except UserError as error:
+                damage.append(str(error))
+        if damage:
+            raise UserError("; ".join(damage))
+        if not names:
+            print(f"no data sets in {folder}")
+
+
+@dataclass(frozen=True)
+class DataDownload:
+    """Download one of the paper's data sets from where it is published, and add it; the same call again resumes."""
+
+    name: tyro.conf.Positional[str]
+    """svhn, cifar10 or cinic10"""
+    mirror: str | None = None
+    """address of another server that has the files under their published names; checksums are compared all the same"""
+    data: Path | None = None
+    """where data sets are kept (default: FEDAWE_DATA, or fedawe in the user's cache folder)"""
+
+    def run(self) -> None:
+        """Fetch what is missing, then add."""
+        folder = self.data or default_folder()
+        found = cache.entry(folder, self.name) if self.name in KNOWN else None
+        if found is not None and found.published:
+            print(f"{self.name} is in {folder} already, as published; fedawe data check {self.name} verifies it")
+            return
+        with _bars() as report:
+            paths = download(self.name, folder, report, self.mirror)
+        _add(self.name, paths[0], folder)
+        print(f"no longer needed: {', '.join(map(str, paths))}")
+
+
+def _add(name: str, path: Path, folder: Path) -> None:
+    with _bars() as report:
+        found = add(name, path, folder, report)
+    images = {part: found.arrays[f"x_{part}"].shape for part in ("train", "test")}
+    classes = KNOWN[name].classes if name in KNOWN else tuple(map(str, range(len(found.counts["train"]))))
+    rows: list[Sequence[str]] = [("class", "train", "test")]
+    rows += [(c, f"{a:,}", f"{b:,}") for c, a, b in zip(classes, *found.counts.values(), strict=True)]
+    rows.append(("all", *(f"{shape[0]:,}" for shape in images.values())))
+    _table(rows)
+    print(f"{name}: images of {' x '.join(map(str, images['train'][1:]))}, kept in {folder / found.folder}")
+    if name in KNOWN and not found.published:
+        print(f"{found.source}: counts, shapes and labels are right; not known to be the published files byte for byte")
+
+
+def _table(rows: Sequence[Sequence[str]]) -> None:
+    """Columns; the second and third are numbers, to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = [f"{cell:{'>' if n in (1, 2) else '<'}{widths[n]}}" for n, cell in enumerate(row)]
+        print("  ".join(cells).rstrip())
+
+
+@contextmanager
+def _bars() -> Iterator[Report]:
+    """A progress bar for each thing that is reported, if somebody is looking."""
+    if not sys.stderr.isatty():
+        yield silent
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True)) as progress:
+        tasks: dict[str, TaskID] = {}
+
+        def report(what: str, done: int, total: int) -> None:
+            if what not in tasks:
+                tasks[what] = progress.add_task(what, total=total)
+            progress.update(tasks[what], completed=done, total=total)
+
+        yield report
