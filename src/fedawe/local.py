@@ -8,7 +8,9 @@ import torch
 from torch import Tensor
 
 from fedawe.errors import Diverged, UserError
-from fedawe.tasks.base import Task
+from fedawe.tasks.base import Rule, Task, Work
+
+STACK = 16  # clients trained at once where that is the better way
 
 
 @dataclass(frozen=True)
@@ -38,37 +40,52 @@ class Local:
 
     rate       eta_l(t), a function of the round
     clip_grad  largest norm of one stochastic gradient (the paper's sentence taken literally); None for no clip
+    batches    "iid": drawn anew in every step; "epochs": shuffled epochs that go on from round to round, a short last
+               batch dropped (the authors' code)
     """
 
     rate: Callable[[int], float] = Rate()
     steps: int = 10
     batch: int = 128
     clip_grad: float | None = None
+    batches: Rule = "iid"
 
     def __post_init__(self) -> None:
         for name in ("steps", "batch"):
-            if getattr(self, name) < 1:
+            if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
                 raise UserError(f"{name} is {getattr(self, name)!r}; expected a whole number from 1")
         if self.clip_grad is not None and not 0 < self.clip_grad < float("inf"):
             raise UserError(f"clip_grad is {self.clip_grad!r}; expected a positive number, or None for no clip")
+        if self.batches not in ("iid", "epochs"):
+            raise UserError(f"batches is {self.batches!r}; expected 'iid' or 'epochs'")
+
+    def work(self, A: Tensor, t: int, seed: int, visits: Tensor | None = None) -> Work:
+        """What the clients A [k] have to do in round t; `visits` says how often they were there before."""
+        visits = torch.zeros_like(A) if visits is None else visits
+        return Work(A, t, seed, self.steps, self.batch, self.batches, visits)
 
 
-def innovations(task: Task, local: Local, X: Tensor, A: Tensor, t: int, seed: int) -> Tensor:
+def innovations(
+    task: Task, local: Local, X: Tensor, A: Tensor, t: int, seed: int, visits: Tensor | None = None
+) -> Tensor:
     """G = x^(t,0) - x^(t,s) for the clients A [k], which start round t at the rows of X [k, d]; [k, d]."""
-    if task.stacked or len(A) < 2:
-        G = _descend(task, local, X, A, t, seed)
-    else:
-        G = torch.cat([_descend(task, local, X[n : n + 1], A[n : n + 1], t, seed) for n in range(len(A))])
-    finite = torch.isfinite(G.sum(1))
-    if not finite.all():
-        client = int(A[(~finite).nonzero()[0]])
-        raise Diverged(f"diverged in round {t} at client {client} with learning rate {local.rate(t):.4g}; lower eta0")
+    work, G = local.work(A, t, seed, visits), torch.empty_like(X)
+    for rows in groups(len(A), task.stacked):
+        G[rows] = train(task, local, X[rows], work.rows(rows))
+    check_finite(G, A, t, local)
     return G
 
 
-def _descend(task: Task, local: Local, X: Tensor, A: Tensor, t: int, seed: int) -> Tensor:
-    x, eta = X.clone(), local.rate(t)
-    batches = task.batches(A, t, local.steps, local.batch, seed)
+def groups(k: int, stacked: bool) -> list[slice]:
+    """How k clients are put together: the same whoever computes them, so that the same numbers come out."""
+    size = STACK if stacked else 1
+    return [slice(n, min(n + size, k)) for n in range(0, k, size)]
+
+
+def train(task: Task, local: Local, X: Tensor, work: Work) -> Tensor:
+    """s steps of SGD for one group of clients, from the rows of X [k, d]; what they took away, [k, d]."""
+    x, eta = X.clone(), local.rate(work.t)
+    batches = task.batches(work)
     for r in range(local.steps):
         if local.clip_grad is None:
             task.descend(x, batches, r, eta)
@@ -77,3 +94,11 @@ def _descend(task: Task, local: Local, X: Tensor, A: Tensor, t: int, seed: int) 
             norm = torch.linalg.vector_norm(g, dim=1, keepdim=True)
             x.sub_(g * (local.clip_grad / norm.clamp(min=local.clip_grad)), alpha=eta)
     return X - x
+
+
+def check_finite(G: Tensor, A: Tensor, t: int, local: Local) -> None:
+    """Refuses innovations [k, d] that are not finite, and says whose."""
+    finite = torch.isfinite(G.sum(1))
+    if not finite.all():
+        client = int(A[(~finite).nonzero()[0]])
+        raise Diverged(f"diverged in round {t} at client {client} with learning rate {local.rate(t):.4g}; lower eta0")

@@ -5,11 +5,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Generic
 
+import torch
 from torch import Tensor
 
 from fedawe.algorithms.base import Algorithm, S
+from fedawe.engines import Engine, Inline
 from fedawe.errors import UserError
-from fedawe.local import Local, innovations
+from fedawe.local import Local
 from fedawe.tasks.base import Task
 from fedawe.trace import Trace
 
@@ -30,18 +32,29 @@ class Round(Generic[S]):
 
 
 def simulate(
-    task: Task, algorithm: Algorithm[S], trace: Trace, local: Local, *, seed: int, resume: S | None = None
+    task: Task,
+    algorithm: Algorithm[S],
+    trace: Trace,
+    local: Local,
+    *,
+    seed: int,
+    resume: S | None = None,
+    engine: Engine | None = None,
 ) -> Iterator[Round[S]]:
     """Run the algorithm on the task round by round, as the trace has it; from the start, or on from the state `resume`.
 
     Two calls with the same arguments give the same numbers, and so does a call that goes on from any round of another.
+    `engine` says how the clients' work is executed; by default in this process.
     """
+    engine = engine or Inline(task, local)
     if trace.clients != task.clients:
         raise UserError(f"the trace has {trace.clients} clients, the task {task.clients}")
     state = algorithm.init(task.initial(seed), task.clients) if resume is None else resume
+    visits = torch.from_numpy(trace.on[: state.t + 1].sum(0))  # how often each client was there  [m]
     for t in range(state.t + 1, trace.rounds):
         A = trace.active(t)
-        X = algorithm.start(state, A)  # x_i^t                                     [k, d]
-        G = innovations(task, local, X, A, t, seed)  # x_i^t - x_i^(t,s)           [k, d]
+        X = algorithm.start(state, A)  # x_i^t                                                    [k, d]
+        G = engine.innovations(X, A, t, seed, visits[A])  # x_i^t - x_i^(t,s)                     [k, d]
         state = algorithm.aggregate(state, t, A, G)
+        visits[A] += 1
         yield Round(t, A, state, algorithm)

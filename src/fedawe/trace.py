@@ -1,7 +1,6 @@
 """Who was there when: the record that every algorithm of a comparison shares."""
 
 import io
-import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +10,7 @@ import torch
 
 from fedawe.availability import Array, Dynamics, Mask, as_probabilities
 from fedawe.errors import UserError
-from fedawe.files import existing_file, write_atomically
+from fedawe.files import existing_file, read_npz, write_atomically
 from fedawe.trace_csv import read_csv, to_csv
 
 if TYPE_CHECKING:
@@ -118,15 +117,13 @@ class Trace:
             return cls(read_csv(path, round_seconds, rounds, clients))
         if path.suffix != ".npz":
             raise UserError(f"{path}: a trace is a .npz or .csv file")
+        arrays = read_npz(path)
+        if "on" not in arrays:
+            raise UserError(f"{path}: has no array 'on' [rounds, clients], only {sorted(arrays) or 'nothing'}")
         try:
-            with np.load(path, allow_pickle=False) as arrays:
-                if "on" not in arrays:
-                    raise UserError(f"{path}: has no array 'on' [rounds, clients], only {sorted(arrays) or 'nothing'}")
-                return cls(arrays["on"], arrays.get("p", None))
+            return cls(arrays["on"], arrays.get("p"))
         except UserError as error:
-            raise UserError(f"{path}: {error}".replace(f"{path}: {path}:", f"{path}:")) from None
-        except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
-            raise UserError(f"{path}: cannot be read as npz ({error})") from None
+            raise UserError(f"{path}: {error}") from None
 
     def __repr__(self) -> str:
         empty, never = int((~self.on.any(1)).sum()), int((~self.on.any(0)).sum())

@@ -4,6 +4,7 @@ import csv
 import itertools
 import math
 from collections.abc import Iterator
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy as np
 from fedawe.availability import Mask
 from fedawe.errors import UserError
 
-MOST = 10**10  # entries [T, m] of a trace; a larger table is a slip of the pen in some line
+MOST = 10**9  # rounds, or clients; a larger number is a slip of the pen
 SIZE = "# rounds={} clients={}"  # first line of what we write: a last empty round has no line of its own
 
 
@@ -73,9 +74,10 @@ def _from_rounds(path: Path, lines: Iterator[tuple[int, list[str]]], rounds: int
 
 
 def _from_intervals(
-    path: Path, lines: Iterator[tuple[int, list[str]]], length: float, rounds: int | None, clients: int | None
+    path: Path, lines: Iterator[tuple[int, list[str]]], seconds: float, rounds: int | None, clients: int | None
 ) -> Mask:
-    found: list[tuple[int, float, float, int]] = []
+    length = Fraction(repr(float(seconds)))
+    found: list[tuple[int, Fraction, Fraction, int]] = []
     for number, fields in lines:
         who, start, end = _fields(fields, 3, path, number)
         client = _whole(who, "client", path, number)
@@ -83,6 +85,8 @@ def _from_intervals(
         a, b = _seconds(start, "start", path, number), _seconds(end, "end", path, number)
         if b <= a:
             raise UserError(f"{path}:{number}: the interval ends at {end}, not after its start {start}")
+        if b / length >= MOST:
+            raise UserError(f"{path}:{number}: end {end} is too large for rounds of {seconds:g} s; count from 0")
         found.append((client, a, b, number))
     if not found:
         raise UserError(f"{path}: is empty: no line under the header")
@@ -97,12 +101,6 @@ def _from_intervals(
     return on
 
 
-def _nobody(path: Path, rounds: int, clients: int) -> Mask:
-    if rounds * clients > MOST:
-        raise UserError(f"{path}: {rounds} rounds of {clients} clients; number both from 0, without large gaps")
-    return np.zeros((rounds, clients), dtype=bool)
-
-
 def _fields(fields: list[str], expected: int, path: Path, number: int) -> list[str]:
     if len(fields) != expected:
         raise UserError(f"{path}:{number}: expected {expected} fields, found {len(fields)}")
@@ -112,17 +110,27 @@ def _fields(fields: list[str], expected: int, path: Path, number: int) -> list[s
 def _whole(field: str, what: str, path: Path, number: int) -> int:
     if not (field.isascii() and field.isdigit()):
         raise UserError(f"{path}:{number}: {what} {field!r} is not a whole number from 0")
+    if len(field) > 18 or int(field) >= MOST:
+        raise UserError(f"{path}:{number}: {what} {field} is too large; number from 0, without large gaps")
     return int(field)
 
 
-def _seconds(field: str, what: str, path: Path, number: int) -> float:
+def _nobody(path: Path, rounds: int, clients: int) -> Mask:
+    try:
+        return np.zeros((rounds, clients), dtype=bool)
+    except (MemoryError, ValueError):
+        raise UserError(f"{path}: {rounds} rounds of {clients} clients are more than this machine can hold") from None
+
+
+def _seconds(field: str, what: str, path: Path, number: int) -> Fraction:
+    """Seconds as they are written: 2.1 is seven times 0.3, which no two floats are."""
     try:
         value = float(field)
     except ValueError:
         value = math.nan
-    if not 0 <= value < math.inf:
+    if not 0 <= value < 1e15:
         raise UserError(f"{path}:{number}: {what} {field!r} is not a number of seconds from 0")
-    return value
+    return Fraction(field) if value >= 1e-9 else Fraction(0)
 
 
 def _known(value: int, size: int | None, what: str, path: Path, number: int) -> None:

@@ -15,6 +15,7 @@ from fedawe.algorithms.base import (
     OneGlobalModel,
     ServerState,
     check_rates,
+    check_whole,
     clipped,
     first_model,
     received,
@@ -98,7 +99,10 @@ class FedAvgKnown(OneGlobalModel[ServerState]):
 
     def __post_init__(self) -> None:
         check_rates(self.eta_g, self.clip)
-        p = self.p.clone() if isinstance(self.p, Tensor) else torch.from_numpy(np.array(self.p))
+        try:
+            p = self.p.clone() if isinstance(self.p, Tensor) else torch.from_numpy(np.array(self.p))
+        except TypeError:
+            raise UserError(f"p must be probabilities [rounds, clients], not {type(self.p).__name__}") from None
         if p.ndim != 2 or not p.is_floating_point():
             raise UserError(f"p must be probabilities [rounds, clients], not {p.dtype} of shape {list(p.shape)}")
         if not ((p >= 0) & (p <= 1)).all():
@@ -153,8 +157,7 @@ class FedAU(OneGlobalModel[IntervalState]):
 
     def __post_init__(self) -> None:
         check_rates(self.eta_g, self.clip)
-        if self.K < 1:
-            raise UserError(f"K is {self.K!r}; expected a whole number from 1")
+        check_whole("K", self.K)
 
     def init(self, x0: Tensor, m: int) -> IntervalState:
         """No interval seen, omega = 1."""
@@ -192,7 +195,7 @@ class F3AST(OneGlobalModel[RateState]):
     What the FedAWE authors ran is not public (see docs/algorithms.md); the variants that are:
 
     r0         starting rates: 1 (the authors' FedPBC code), or any number; "share" is 1/m (the F3AST authors' code)
-    normalise  "clients": w_i as above;  "capacity": divided by |S| too (the F3AST authors' code);
+    normalise  "clients": w_i as above;  "capacity": divided by the capacity too (the F3AST authors' code);
                "self": (1/r_i) / sum_S (1/r_j), which starts as FedAvg does and alone fits the paper's Table 8
 
     >>> f3ast = F3AST(beta=0.5)
@@ -215,8 +218,7 @@ class F3AST(OneGlobalModel[RateState]):
         check_rates(self.eta_g, self.clip)
         if not 0 < self.beta <= 1:
             raise UserError(f"beta is {self.beta!r}; expected a number above 0 and at most 1")
-        if self.capacity is not None and self.capacity < 1:
-            raise UserError(f"capacity is {self.capacity!r}; expected a whole number from 1, or None for no limit")
+        check_whole("capacity", self.capacity, ", or None for no limit")
         if self.r0 != "share" and not (isinstance(self.r0, float | int) and 0 < self.r0 <= 1):
             raise UserError(f"r0 is {self.r0!r}; expected a number above 0 and at most 1, or 'share'")
         if self.normalise not in ("clients", "capacity", "self"):
@@ -242,5 +244,5 @@ class F3AST(OneGlobalModel[RateState]):
         w = 1 / r[A]  # [k]
         w = w / (float(w.sum()) if self.normalise == "self" else state.m)
         if self.normalise == "capacity":
-            w = w / len(A)
+            w = w / (self.capacity or len(A))
         return state.after(t, x=state.x - self.eta_g * clipped((w[:, None] * G).sum(0), self.clip), r=r)

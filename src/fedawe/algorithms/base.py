@@ -138,7 +138,7 @@ def clipped(v: Tensor, c: float | None) -> Tensor:
     """
     if c is None:
         return v
-    norm = torch.linalg.vector_norm(v)
+    norm = float(torch.linalg.vector_norm(v, dtype=torch.float64))  # the square of a float32 may be infinite
     return v * (c / norm) if norm > c else v
 
 
@@ -148,6 +148,14 @@ def skipped_rounds_are_empty(algorithm: Algorithm[S], state: S, t: int) -> S:
     for q in range(state.t + 1, t):
         state = algorithm.aggregate(state, q, nobody, nothing)
     return state
+
+
+def check_whole(name: str, value: int | None, otherwise: str = "") -> None:
+    """Refuses what is not a whole number from 1; None where that is allowed, which `otherwise` then says."""
+    if value is None and otherwise:
+        return
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise UserError(f"{name} is {value!r}; expected a whole number from 1{otherwise}")
 
 
 def check_rates(eta_g: float, clip: float | None) -> None:

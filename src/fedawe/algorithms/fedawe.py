@@ -4,9 +4,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from fedawe.algorithms.base import check_rates, clipped, first_model, received
+from fedawe.algorithms.base import check_rates, check_whole, clipped, first_model, received
 from fedawe.algorithms.versions import Versions
-from fedawe.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -40,8 +39,7 @@ class FedAWE:
 
     def __post_init__(self) -> None:
         check_rates(self.eta_g, self.clip)
-        if self.max_echo is not None and self.max_echo < 1:
-            raise UserError(f"max_echo is {self.max_echo!r}; expected a whole number from 1, or None for no limit")
+        check_whole("max_echo", self.max_echo, ", or None for no limit")
 
     def init(self, x0: Tensor, m: int) -> Versions:
         """x_i^0 = x^0 and tau_i = -1 for every client."""

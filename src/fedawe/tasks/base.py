@@ -1,19 +1,39 @@
 """What can be learned: clients with data, a loss, and a way to evaluate a model."""
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
 Metrics = Mapping[str, float | list[float]]
+Rule = Literal["iid", "epochs"]
+
+
+@dataclass(frozen=True)
+class Work:
+    """What k clients have to do in round t. Everything random in it is named by (seed, t, client) or, for epochs, by
+    (seed, client) and how often the client was there before."""
+
+    A: Tensor  # the clients                                                       [k]
+    t: int
+    seed: int
+    steps: int
+    size: int  # samples per step
+    rule: Rule
+    visits: Tensor  # in how many rounds before t each of them was there           [k]
+
+    def rows(self, rows: slice) -> "Work":
+        """The same for some of the clients."""
+        return replace(self, A=self.A[rows], visits=self.visits[rows])
 
 
 class Task(Protocol):
     """Models are flat vectors x [d]; k clients are handled at once, one row each. Subclass it for a task of your own.
 
-    Everything random in a round is in its batches, and depends on (seed, t, client) alone.
+    Everything random in a round is in its batches, and is drawn by name.
     """
 
     @property
@@ -22,13 +42,13 @@ class Task(Protocol):
 
     @property
     def stacked(self) -> bool:
-        """Whether `gradients` takes several clients at once; otherwise they are trained one by one."""
+        """Whether several clients at once are the better way to train them; otherwise one after another."""
 
     def initial(self, seed: int) -> Tensor:
         """x^0, [d]."""
 
-    def batches(self, A: Tensor, t: int, steps: int, size: int, seed: int) -> Any:
-        """What the clients A [k] will look at in the steps of round t; whatever `gradients` understands."""
+    def batches(self, work: Work) -> Any:
+        """What the clients will look at in the steps of the round; whatever `gradients` understands."""
 
     def gradients(self, x: Tensor, batches: Any, step: int) -> Tensor:
         """The stochastic gradient of each client at its row of x [k, d], [k, d]."""

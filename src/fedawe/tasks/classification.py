@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -11,12 +12,14 @@ from torch import Tensor, nn
 
 from fedawe.errors import UserError
 from fedawe.rng import rng
-from fedawe.tasks.base import Metrics
+from fedawe.tasks.augment import Augment
+from fedawe.tasks.base import Metrics, Task, Work
 from fedawe.tasks.data import Data
-from fedawe.tasks.networks import Dense, ModuleNetwork, Network
+from fedawe.tasks.networks import Dense, ModuleNetwork, Network, cross_entropy
 from fedawe.tasks.partition import Indices, dirichlet_partition, label_frequencies
 
 ModelName = Literal["softmax", "mlp", "cnn"]
+PIECE = 1024  # samples asked at once
 
 
 @dataclass(frozen=True)
@@ -26,17 +29,26 @@ class Batches:
     samples: Tensor  # [k, s, B] int64, rows of x_train
     weights: Tensor  # [k, B]
     sizes: list[int]  # how many of the B are real, [k]
+    draws: Tensor | None  # how each image is shifted and mirrored, [k, s, B, 3]
+    seeds: list[list[int]] | None  # for what a network draws itself, [s][k]
 
 
-class Classification:
+class Classification(Task):
     """`network` learns `data`, of which client i has the samples `parts[i]`; F is the mean of the clients' mean losses.
 
-    Training draws i.i.d. from a client's samples; a client with no more samples than a batch uses them all. A client
-    without samples is refused, unless `keep_empty`: it then takes part with an innovation of zero.
+    A client with no more samples than a batch uses them all in every step. A client without samples is refused, unless
+    `keep_empty`: it then takes part with an innovation of zero.
     """
 
-    def __init__(self, data: Data, network: Network, parts: Sequence[Indices], keep_empty: bool = False) -> None:
-        self.data, self.network = data, network
+    def __init__(
+        self,
+        data: Data,
+        network: Network,
+        parts: Sequence[Indices],
+        keep_empty: bool = False,
+        augment: Augment | None = None,
+    ) -> None:
+        self.data, self.network, self.augment = data, network, augment
         self.sizes = np.array([len(part) for part in parts], dtype=np.int64)
         if not keep_empty and (self.sizes == 0).any():
             empty = np.flatnonzero(self.sizes == 0)
@@ -46,12 +58,18 @@ class Classification:
             )
         self.order = np.concatenate(list(parts))  # the samples client by client
         self.offsets = np.concatenate([[0], np.cumsum(self.sizes)[:-1]])
-        self.frequencies: npt.NDArray[np.float64] | None = label_frequencies(data.y_train.numpy(), parts)
+        self._frequencies = label_frequencies(data.y_train.numpy(), parts)
         # F counts clients, not samples: a sample of client i weighs 1/(m n_i).
         owner_weight = np.repeat(1 / np.maximum(self.sizes, 1) / (self.sizes > 0).sum(), self.sizes)
-        self.client_weights = torch.empty(len(self.order)).index_copy_(
-            0, torch.from_numpy(self.order), torch.from_numpy(owner_weight).to(torch.float32)
+        self.client_weights = torch.empty(len(self.order), dtype=torch.float64).index_copy_(
+            0, torch.from_numpy(self.order), torch.from_numpy(owner_weight)
         )
+        self.stacked_clients = network.stacked
+
+    @property
+    def frequencies(self) -> npt.NDArray[np.float64]:
+        """nu [m, C]."""
+        return self._frequencies
 
     @property
     def clients(self) -> int:
@@ -60,33 +78,56 @@ class Classification:
 
     @property
     def stacked(self) -> bool:
-        """As the network can."""
-        return self.network.stacked
+        """As suits the network."""
+        return self.stacked_clients
 
     def initial(self, seed: int) -> Tensor:
         """The network's, [d]."""
-        return self.network.initial(seed)
+        return self.network.initial(seed).to(self.data.x_train.device)
 
-    def batches(self, A: Tensor, t: int, steps: int, size: int, seed: int) -> Batches:
-        """Named draws, `rng(seed, "batch", t, i)`; all clients padded to one width that depends on the task alone."""
-        width = min(size, int(self.sizes.max()))
-        samples = np.zeros((len(A), steps, width), dtype=np.int64)
-        weights = np.zeros((len(A), width), dtype=np.float32)
-        sizes = []
-        for row, i in enumerate(A.tolist()):
-            n = int(self.sizes[i])
-            if n > size:
-                samples[row] = self.offsets[i] + rng(seed, "batch", t, i).integers(n, size=(steps, size))
-            else:
-                samples[row, :, :n] = self.offsets[i] + np.arange(n)
-            sizes.append(min(n, size))
-            weights[row, : sizes[-1]] = 1 / max(sizes[-1], 1)
-        return Batches(torch.from_numpy(self.order[samples]), torch.from_numpy(weights), sizes)
+    def batches(self, work: Work) -> Batches:
+        """Named draws; all clients padded to one width that depends on the task alone."""
+        width = min(work.size, int(self.sizes.max()))
+        samples = np.zeros((len(work.A), work.steps, width), dtype=np.int64)
+        weights = np.zeros((len(work.A), width), dtype=np.float32)
+        sizes, draws, seeds = [], [], []
+        for row, (i, visits) in enumerate(zip(work.A.tolist(), work.visits.tolist(), strict=True)):
+            own = self._samples(i, visits, work)  # [s, b]
+            b = own.shape[1]
+            samples[row, :, :b] = self.offsets[i] + own
+            weights[row, :b] = 1 / max(b, 1)
+            sizes.append(b)
+            if self.augment is not None:
+                draws.append(self.augment.draw(work.steps, width, rng(work.seed, "augment", work.t, i)))
+            if self.network.random:
+                seeds.append(rng(work.seed, "network", work.t, i).integers(2**63, size=work.steps).tolist())
+        device = self.data.x_train.device
+        return Batches(
+            torch.from_numpy(self.order[samples]).to(device),
+            torch.from_numpy(weights).to(device),
+            sizes,
+            torch.stack(draws).to(device) if draws else None,
+            [list(step) for step in zip(*seeds, strict=True)] if seeds else None,
+        )
+
+    def _samples(self, i: int, visits: int, work: Work) -> Indices:
+        """Which of its own samples client i takes, step by step, [s, b]."""
+        n, size = int(self.sizes[i]), work.size
+        if n <= size:
+            return np.broadcast_to(np.arange(n), (work.steps, n))
+        if work.rule == "iid":
+            return rng(work.seed, "batch", work.t, i).integers(n, size=(work.steps, size))
+        per_epoch = n // size  # the short last batch is dropped
+        steps = visits * work.steps + np.arange(work.steps)
+        epochs = {int(e): rng(work.seed, "epoch", i, int(e)).permutation(n) for e in np.unique(steps // per_epoch)}
+        return np.stack([epochs[q // per_epoch][q % per_epoch * size :][:size] for q in steps.tolist()])
 
     def gradients(self, x: Tensor, batches: Batches, step: int) -> Tensor:
         """The network's, on the samples of this step."""
         batch = self._batch(batches, step)
-        return torch.zeros_like(x) if batch is None else self.network.gradients(x, *batch)
+        if batch is None:
+            return torch.zeros_like(x)
+        return self.network.gradients(x, *batch, seeds=batches.seeds[step] if batches.seeds else None)
 
     def descend(self, x: Tensor, batches: Batches, step: int, eta: float) -> None:
         """x <- x - eta gradient, in place, where the network can do it in one."""
@@ -98,45 +139,56 @@ class Classification:
 
     def _batch(self, batches: Batches, step: int) -> tuple[Tensor, Tensor, Tensor] | None:
         """Inputs [k, B, ...], targets [k, B] and weights [k, B] of a step; None if there is nothing in it."""
-        samples, weights = batches.samples[:, step], batches.weights
-        if not self.stacked:  # one client: its padding need not be computed
-            samples, weights = samples[:, : batches.sizes[0]], weights[:, : batches.sizes[0]]
+        width = batches.sizes[0] if len(batches.sizes) == 1 else None  # one client: its padding need not be computed
+        samples, weights = batches.samples[:, step, :width], batches.weights[:, :width]
         if samples.numel() == 0:
             return None
-        flat = samples.reshape(-1)  # index_select is several times as fast as indexing with a table
-        inputs = self.data.x_train.index_select(0, flat).view(*samples.shape, *self.data.x_train.shape[1:])
-        return inputs, self.data.y_train[flat].view(samples.shape), weights
+        flat = samples.reshape(-1)
+        inputs = self.data.inputs(self.data.x_train, flat)
+        if batches.draws is not None:
+            inputs = Augment.apply(inputs, batches.draws[:, step, :width].reshape(-1, 3))
+        return inputs.view(*samples.shape, *inputs.shape[1:]), self.data.y_train[flat].view(samples.shape), weights
 
-    def evaluate(self, x: Tensor) -> Metrics:
+    def pieces(self) -> list[tuple[bool, int]]:
+        """The data in pieces that can be asked apart: (test or train, first row)."""
+        counts = {False: len(self.data.y_train), True: len(self.data.y_test)}
+        return [(test, first) for test in (False, True) for first in range(0, counts[test], PIECE)]
+
+    def ask(self, x: Tensor, piece: tuple[bool, int]) -> Tensor:
+        """Whether each sample of the piece is classified rightly, and its loss, [n, 2] float64."""
+        test, first = piece
+        images, labels = (self.data.x_test, self.data.y_test) if test else (self.data.x_train, self.data.y_train)
+        labels = labels[first : first + PIECE]
+        rows = torch.arange(first, first + len(labels), device=labels.device)
+        outputs = self.network.outputs(x, self.data.inputs(images, rows))
+        hits = (outputs.argmax(-1) == labels).to(torch.float64)
+        return torch.stack([hits, cross_entropy(outputs, labels).to(torch.float64)], 1).cpu()
+
+    def summary(self, answers: Sequence[Tensor]) -> Metrics:
         """Accuracy and true mean loss: test, per class too; train pooled over samples and uniform over clients."""
-        train_hit, train_loss = self._ask(x, self.data.x_train, self.data.y_train)
-        test_hit, test_loss = self._ask(x, self.data.x_test, self.data.y_test)
-        y = self.data.y_test
+        hit, loss = torch.cat(list(answers)).T
+        n, y = len(self.data.y_train), self.data.y_test.cpu()
         of_class = torch.bincount(y, minlength=self.data.classes)
-        hits = torch.bincount(y, weights=test_hit, minlength=self.data.classes) / of_class.clamp(min=1)
+        by_class = torch.bincount(y, weights=hit[n:], minlength=self.data.classes) / of_class.clamp(min=1)
         return {
-            "test_accuracy": float(test_hit.mean()),
-            "test_loss": float(test_loss.mean()),
-            "train_accuracy": float(train_hit.mean()),
-            "train_loss": float(train_loss.mean()),
-            "client_accuracy": float((train_hit * self.client_weights).sum()),
-            "client_loss": float((train_loss * self.client_weights).sum()),
-            "test_accuracy_by_class": [round(hit, 6) for hit in hits.tolist()],
+            "test_accuracy": float(hit[n:].mean()),
+            "test_loss": float(loss[n:].mean()),
+            "train_accuracy": float(hit[:n].mean()),
+            "train_loss": float(loss[:n].mean()),
+            "client_accuracy": float((hit[:n] * self.client_weights).sum()),
+            "client_loss": float((loss[:n] * self.client_weights).sum()),
+            "test_accuracy_by_class": [round(share, 6) for share in by_class.tolist()],
         }
 
-    def _ask(self, x: Tensor, inputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Whether each sample is classified rightly, and its loss, [N] float64 each; so that means are exact."""
-        hits, losses = [], []
-        for xs, ys in zip(inputs.split(1024), labels.split(1024), strict=True):
-            outputs = self.network.outputs(x, xs)
-            hits.append(outputs.argmax(-1) == ys)
-            losses.append(nn.functional.cross_entropy(outputs, ys, reduction="none"))
-        return torch.cat(hits).to(torch.float64), torch.cat(losses).to(torch.float64)
+    def evaluate(self, x: Tensor) -> Metrics:
+        """All pieces, summed up."""
+        return self.summary([self.ask(x, piece) for piece in self.pieces()])
 
 
 def network_for(data: Data, model: ModelName) -> Network:
     """Softmax regression, an MLP with 64 hidden units, or a small CNN, in the shape of the data."""
-    shape, features = data.x_train.shape[1:], data.x_train[0].numel()
+    shape = data.shape
+    features = shape.numel()
     if model == "softmax":
         return Dense((features, data.classes))
     if model == "mlp":
@@ -147,21 +199,20 @@ def network_for(data: Data, model: ModelName) -> Network:
         raise UserError(
             f"a cnn needs images of at least 4 x 4; the samples of {data.name} have the shape {list(shape)}"
         )
-    channels, height, width = shape
+    return ModuleNetwork(partial(_small_cnn, *shape, data.classes))
 
-    def make() -> nn.Module:
-        return nn.Sequential(
-            nn.Conv2d(channels, 8, 3, padding=1),
-            nn.MaxPool2d(2),
-            nn.ReLU(),
-            nn.Conv2d(8, 16, 3, padding=1),
-            nn.MaxPool2d(2),
-            nn.ReLU(),
-            nn.Flatten(),
-            nn.Linear(16 * (height // 4) * (width // 4), data.classes),
-        )
 
-    return ModuleNetwork(make)
+def _small_cnn(channels: int, height: int, width: int, classes: int) -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(channels, 8, 3, padding=1),
+        nn.MaxPool2d(2),
+        nn.ReLU(),
+        nn.Conv2d(8, 16, 3, padding=1),
+        nn.MaxPool2d(2),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(16 * (height // 4) * (width // 4), classes),
+    )
 
 
 def classification(

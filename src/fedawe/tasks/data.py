@@ -1,6 +1,5 @@
 """Labelled data: scikit-learn's handwritten digits, or a user's own npz."""
 
-import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,24 +10,47 @@ import torch
 from torch import Tensor
 
 from fedawe.errors import UserError
-from fedawe.files import existing_file
+from fedawe.files import read_npz
 from fedawe.rng import rng
 
 
 @dataclass(frozen=True)
 class Data:
-    """Inputs [N, ...] float32 (images [N, channels, height, width]) and labels [N] int64, to train and to test."""
+    """Inputs and labels [N] int64, to train and to test.
+
+    Inputs are [N, ...] float32 (images [N, channels, height, width]), or images as they are stored, [N, height, width,
+    channels] uint8, which become floats only when they are looked at: (pixel/255 - mean)/std.
+    """
 
     name: str
     x_train: Tensor
     y_train: Tensor
     x_test: Tensor
     y_test: Tensor
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
 
     @property
     def classes(self) -> int:
         """C, counted from the training labels."""
         return int(self.y_train.max()) + 1
+
+    @property
+    def shape(self) -> torch.Size:
+        """Of one input: [channels, height, width] for images."""
+        shape = self.x_train.shape[1:]
+        return torch.Size([shape[2], *shape[:2]]) if self.x_train.dtype == torch.uint8 else shape
+
+    def inputs(self, x: Tensor, rows: Tensor) -> Tensor:
+        """The rows [n] of x_train or x_test as the network sees them, [n, ...] float32."""
+        # index_select is several times as fast as indexing with a tensor
+        picked = x.index_select(0, rows)
+        if picked.dtype != torch.uint8:
+            return picked
+        std = torch.tensor(self.std, device=x.device)
+        shift, scale = -torch.tensor(self.mean, device=x.device) / std, 1 / (255 * std)
+        pixels = picked.permute(0, 3, 1, 2).contiguous().to(torch.float32)
+        return torch.addcmul(shift.view(-1, 1, 1), pixels, scale.view(-1, 1, 1))
 
 
 def digits() -> Data:
@@ -45,15 +67,11 @@ def digits() -> Data:
 
 def from_npz(path: str | Path) -> Data:
     """A file with x_train, y_train, x_test, y_test; uint8 becomes [0, 1]; [N, H, W] and [N, H, W, C] are images."""
-    path = existing_file(Path(path))
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            missing = {"x_train", "y_train", "x_test", "y_test"} - set(file)
-            if missing:
-                raise UserError(f"{path}: lacks {', '.join(sorted(missing))}; it has {sorted(file)}")
-            arrays = {name: file[name] for name in ("x_train", "y_train", "x_test", "y_test")}
-    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
-        raise error if isinstance(error, UserError) else UserError(f"{path}: cannot be read as npz ({error})") from None
+    path = Path(path)
+    arrays = read_npz(path)
+    missing = {"x_train", "y_train", "x_test", "y_test"} - set(arrays)
+    if missing:
+        raise UserError(f"{path}: lacks {', '.join(sorted(missing))}; it has {sorted(arrays)}")
     out: dict[str, Tensor] = {}
     for part in ("train", "test"):
         x, y = arrays[f"x_{part}"], arrays[f"y_{part}"]
@@ -61,7 +79,7 @@ def from_npz(path: str | Path) -> Data:
     if out["x_train"].shape[1:] != out["x_test"].shape[1:]:
         shapes = [list(arrays[f"x_{part}"].shape[1:]) for part in ("train", "test")]
         raise UserError(f"{path}: samples of x_train have the shape {shapes[0]}, those of x_test {shapes[1]}")
-    data = Data(path.stem, **out)
+    data = Data(path.stem, out["x_train"], out["y_train"], out["x_test"], out["y_test"])
     if int(data.y_test.max()) >= data.classes:
         raise UserError(f"{path}: y_test has class {int(data.y_test.max())}, which y_train does not know")
     return data

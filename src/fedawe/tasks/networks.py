@@ -7,17 +7,28 @@ from typing import Protocol
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
+from torch.func import functional_call, grad, vmap
 
 from fedawe.rng import rng
 
 Loss = Callable[[Tensor, Tensor], Tensor]  # (outputs [B, ...], targets [B, ...]) -> one loss per sample [B]
 
 
+def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
+    """One loss per sample, [B]."""
+    return nn.functional.cross_entropy(outputs, targets, reduction="none")
+
+
 class Network(Protocol):
     """Something with parameters x [d] that can be trained and asked."""
 
-    stacked: bool
+    @property
+    def stacked(self) -> bool:
+        """Whether several clients at once are the better way to train it."""
+
+    @property
+    def random(self) -> bool:
+        """Whether training draws random numbers (dropout), and so wants a seed for every client and step."""
 
     def initial(self, seed: int) -> Tensor:
         """Its parameters before training, [d]."""
@@ -25,7 +36,9 @@ class Network(Protocol):
     def outputs(self, x: Tensor, inputs: Tensor) -> Tensor:
         """What the network with parameters x [d] says of inputs [N, ...], [N, ...]."""
 
-    def gradients(self, x: Tensor, inputs: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
+    def gradients(
+        self, x: Tensor, inputs: Tensor, targets: Tensor, weights: Tensor, seeds: Sequence[int] | None = None
+    ) -> Tensor:
         """The gradient of sum_b weights_b loss_b at each client's own x [k, d]; inputs [k, B, ...]; [k, d]."""
 
 
@@ -39,6 +52,7 @@ class Dense:
 
     sizes: tuple[int, ...]
     stacked = True
+    random = False
 
     def initial(self, seed: int) -> Tensor:
         """Kaiming-normal hidden layers with zero bias; the last layer U(-1/sqrt(fan_in), +), as the authors have it."""
@@ -69,8 +83,11 @@ class Dense:
                 h.relu_()
         return h
 
-    def gradients(self, x: Tensor, inputs: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
+    def gradients(
+        self, x: Tensor, inputs: Tensor, targets: Tensor, weights: Tensor, seeds: Sequence[int] | None = None
+    ) -> Tensor:
         """The gradient is what a step of rate -1 adds to zero."""
+        del seeds
         g = torch.zeros_like(x)
         self._add(g, x, inputs, targets, weights, 1.0)
         return g
@@ -102,17 +119,17 @@ class Dense:
 class ModuleNetwork:
     """Any torch.nn.Module as a network: `make()` builds it, `loss(outputs, targets)` gives one loss per sample.
 
-    Clients are trained one by one with autograd. Buffers stay as `make` left them.
+    Trained with autograd, one client after another or several under `vmap`. Buffers stay as `make` left them. Whatever
+    the module draws while it trains (dropout) is drawn under a seed named by (seed, t, client).
     """
 
     stacked = False
+    random = True
 
-    def __init__(self, make: Callable[[], nn.Module], loss: Loss | None = None) -> None:
-        self.make = make
-        self.module = make()
+    def __init__(self, make: Callable[[], nn.Module], loss: Loss = cross_entropy) -> None:
+        self.make, self.loss, self.module = make, loss, make()
         self.names = [name for name, _ in self.module.named_parameters()]
         self.shapes = [parameter.shape for parameter in self.module.parameters()]
-        self.loss: Loss = loss or (lambda outputs, y: nn.functional.cross_entropy(outputs, y, reduction="none"))
 
     def initial(self, seed: int) -> Tensor:
         """The parameters of a module built under a seed of its own; the global random state is left alone."""
@@ -120,26 +137,44 @@ class ModuleNetwork:
             torch.manual_seed(int(rng(seed, "init").integers(2**63)))
             return torch.cat([parameter.detach().flatten() for parameter in self.make().parameters()])
 
-    def _unflatten(self, x: Tensor) -> Sequence[Tensor]:
-        pieces = x.split([shape.numel() for shape in self.shapes])
-        return [piece.view(shape) for piece, shape in zip(pieces, self.shapes, strict=True)]
-
-    def _call(self, parameters: Sequence[Tensor], inputs: Tensor) -> Tensor:
-        outputs: Tensor = functional_call(self.module, dict(zip(self.names, parameters, strict=True)), (inputs,))
+    def call(self, x: Tensor, inputs: Tensor) -> Tensor:
+        """What the module with the parameters x [d] says of inputs [B, ...], [B, ...]."""
+        # A copy of the buffers: a module in training may write to its own.
+        own = {name: buffer.clone() for name, buffer in self.module.named_buffers()}
+        own.update(zip(self.names, unflattened(x, self.shapes), strict=True))
+        outputs: Tensor = functional_call(self.module, own, (inputs,))
         return outputs
 
     def outputs(self, x: Tensor, inputs: Tensor) -> Tensor:
         """What the module says in evaluation mode, [N, ...]."""
         self.module.eval()
         with torch.no_grad():
-            return self._call(self._unflatten(x), inputs)
+            return self.call(x, inputs)
 
-    def gradients(self, x: Tensor, inputs: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
-        """Autograd in training mode, client by client."""
+    def gradients(
+        self, x: Tensor, inputs: Tensor, targets: Tensor, weights: Tensor, seeds: Sequence[int] | None = None
+    ) -> Tensor:
+        """Autograd in training mode."""
         self.module.train()
-        rows = []
-        for row, xs, ys, ws in zip(x, inputs, targets, weights, strict=True):
-            parameters = [piece.detach().requires_grad_() for piece in self._unflatten(row)]
-            loss = (ws * self.loss(self._call(parameters, xs), ys)).sum()
-            rows.append(torch.cat([g.flatten() for g in torch.autograd.grad(loss, parameters)]))
-        return torch.stack(rows)
+
+        def loss(x: Tensor, inputs: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
+            return (weights * self.loss(self.call(x, inputs), targets)).sum()
+
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0 if seeds is None else seeds[0])
+            return gradients_of(loss, x, inputs, targets, weights)
+
+
+def gradients_of(loss: Callable[..., Tensor], x: Tensor, *batch: Tensor) -> Tensor:
+    """The gradient of loss(x, *batch) at each row of x [k, d]: plain autograd for one client, vmap for several."""
+    if len(x) > 1:
+        out: Tensor = vmap(grad(loss), randomness="different")(x, *batch)
+        return out
+    row = x[0].detach().requires_grad_()
+    return torch.autograd.grad(loss(row, *(piece[0] for piece in batch)), row)[0][None]
+
+
+def unflattened(x: Tensor, shapes: Sequence[torch.Size]) -> list[Tensor]:
+    """A flat vector [d] as tensors of these shapes, one after another."""
+    pieces = x.split([shape.numel() for shape in shapes])
+    return [piece.view(shape) for piece, shape in zip(pieces, shapes, strict=True)]

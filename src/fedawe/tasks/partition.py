@@ -31,11 +31,11 @@ def dirichlet_partition(labels: Any, clients: int, alpha: float, rng: np.random.
     q = rng.dirichlet(alpha * np.ones(classes), clients)  # [m, C]
     # A tiny alpha can leave a class with nobody in floating point: it is then shared by all alike.
     q[:, q.sum(0) == 0] = 1.0
-    ends = np.cumsum(q, 0) / q.sum(0)  # [m, C]
+    shares = np.cumsum(q, 0)  # [m, C]
     parts: list[list[Indices]] = [[] for _ in range(clients)]
     for c in range(classes):
         members = np.flatnonzero(y == c)
-        cuts = np.rint(len(members) * ends[:-1, c]).astype(np.int64)
+        cuts = np.rint(len(members) * shares[:-1, c] / shares[-1, c]).astype(np.int64)
         for n, piece in enumerate(np.split(members, cuts)):
             parts[n].append(piece)
     return [np.concatenate(pieces) for pieces in parts]

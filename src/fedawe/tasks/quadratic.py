@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fedawe.errors import UserError
 from fedawe.rng import rng
-from fedawe.tasks.base import Metrics, Task
+from fedawe.tasks.base import Metrics, Task, Work
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,13 +61,13 @@ class Quadratic(Task):
         del seed
         return torch.zeros_like(self.u[0])
 
-    def batches(self, A: Tensor, t: int, steps: int, size: int, seed: int) -> Any:
+    def batches(self, work: Work) -> Any:
         """The clients' quadratics and, where there is noise, its draws [k, s, d]."""
-        del size
-        if self.noise == 0:
-            return self.u[A], self.curvature[A], None
-        draws = [rng(seed, "batch", t, i).normal(0, self.noise, (steps, self.u.shape[1])) for i in A.tolist()]
-        return self.u[A], self.curvature[A], torch.stack([torch.from_numpy(draw) for draw in draws]).to(self.u)
+        u, h, shape = self.u[work.A], self.curvature[work.A], (work.steps, self.u.shape[1])
+        if self.noise == 0 or len(work.A) == 0:
+            return u, h, None
+        draws = [rng(work.seed, "batch", work.t, i).normal(0, self.noise, shape) for i in work.A.tolist()]
+        return u, h, torch.stack([torch.from_numpy(draw) for draw in draws]).to(self.u)
 
     def gradients(self, x: Tensor, batches: Any, step: int) -> Tensor:
         """h_i (x_i - u_i), plus noise."""

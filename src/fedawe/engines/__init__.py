@@ -1,0 +1,7 @@
+"""How client work is executed: in this process, or in several."""
+
+from fedawe.engines.base import Engine, Inline
+from fedawe.engines.memory import keep_freed_memory
+from fedawe.engines.processes import Processes
+
+__all__ = ["Engine", "Inline", "Processes", "keep_freed_memory"]
