@@ -1,0 +1,167 @@
+"""Device events in the format of FLASH (Yang et al. 2021): what happened on a phone, and when it could have trained.
+
+A file is `{"<id>": {"guid": ..., "model": ..., "messages": "YYYY-mm-dd HH:MM:SS \\t<event>\\n..."}}`.
+"""
+
+import gzip
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from fedawe.availability import Mask
+from fedawe.errors import UserError
+from fedawe.logs.clock import Clock
+from fedawe.logs.tables import Finding
+
+Rule = Literal["strict", "wifi-charging", "wifi-locked", "wifi"]
+NEEDS: dict[Rule, tuple[str, ...]] = {
+    "strict": ("wifi", "charging", "locked"),
+    "wifi-charging": ("wifi", "charging"),
+    "wifi-locked": ("wifi", "locked"),
+    "wifi": ("wifi",),
+}
+SAYS = {  # what an event tells about the phone
+    "wifi": ("wifi", True),
+    "2G": ("wifi", False),
+    "3G": ("wifi", False),
+    "4G": ("wifi", False),
+    "5G": ("wifi", False),
+    "Unknown": ("wifi", False),
+    "battery_charged_on": ("charging", True),
+    "battery_charged_off": ("charging", False),
+    "screen_lock": ("locked", True),
+    "screen_unlock": ("locked", False),
+}
+SILENT = {"screen_on", "screen_off"}  # events that say nothing of use here; and battery levels, "97.0%"
+DAY = 86400
+
+
+@dataclass(frozen=True)
+class Device:
+    """When a phone could have trained, in seconds since 1970 of its own clock, while it was watched."""
+
+    name: str
+    first: int
+    days: int  # whole days only, so that repeating them keeps the time of day
+    changes: npt.NDArray[np.int64]  # on, off, on, off, ...
+
+
+def event_files(path: Path) -> list[Path]:
+    """The files of events that the path names: itself, or what a folder has."""
+    if path.is_file():
+        return [path]
+    files = sorted(file for file in path.iterdir() if file.name.endswith((".json", ".json.gz")))
+    if not files:
+        raise UserError(f"{path}: is a folder without .json or .json.gz files of device events")
+    return files
+
+
+def read_events(path: Path, rule: Rule, clock: Clock, days: int) -> tuple[Mask, list[str], Clock, list[Finding], int]:
+    """Who could train in which round [T, m] under the rule, over so many days from the first midnight.
+
+    Phones were watched for different whole numbers of days; each repeats its own, at its own time of day.
+    """
+    devices: list[Device] = []
+    counts = {"events": 0, "unreadable": 0, "unknown": 0, "back": 0}
+    skipped: list[str] = []
+    files = event_files(path)
+    used = 0
+    for file in files:
+        phones = _phones(file, alone=len(files) == 1)
+        used += phones is not None
+        for name, messages in (phones or {}).items():
+            device = _device(name, messages, rule, counts)
+            devices.append(device) if device is not None else skipped.append(name)
+    if not devices:
+        raise UserError(f"{path}: no device was watched for a whole day (of {len(skipped)} devices)")
+    names = [device.name for device in devices]
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise UserError(f"{path}: the device {twice!r} is in more than one file")
+    begin = min(device.first for device in devices) // DAY * DAY
+    at = begin + np.arange(int(days * DAY // clock.round_seconds)) * clock.round_seconds  # [T]
+    on = np.empty((len(at), len(devices)), dtype=bool)
+    for i, device in enumerate(devices):
+        watched = device.first + (at - device.first) % (device.days * DAY)
+        on[:, i] = np.searchsorted(device.changes, watched, side="right") % 2 == 1
+    return (
+        on,
+        names,
+        Clock(clock.round_seconds, float(begin)),
+        _found(counts, skipped, len(files) - used, devices, days),
+        counts["events"],
+    )
+
+
+def _found(counts: dict[str, int], skipped: list[str], others: int, devices: list[Device], days: int) -> list[Finding]:
+    watched = [device.days for device in devices]
+    text = (
+        f"devices were watched for {min(watched)} to {max(watched)} whole days; each repeats its own over {days} days"
+    )
+    out = [Finding("repeated days", len(devices), text)]
+    said = {
+        "unreadable": "events cannot be read; left out",
+        "unknown": "events of unknown kinds; left out",
+        "back": "events dated before the one above them; put in order of time",
+    }
+    out += [
+        Finding(f"{key} events", counts[key], f"{counts[key]:,} {text}") for key, text in said.items() if counts[key]
+    ]
+    if skipped:
+        text = f"{len(skipped)} devices were watched for less than a day; left out ({', '.join(skipped[:3])} ...)"
+        out.append(Finding("short devices", len(skipped), text))
+    if others:
+        out.append(Finding("other files", others, f"{others} files are not device events; left out"))
+    return out
+
+
+def _phones(file: Path, alone: bool) -> dict[str, str] | None:
+    """id -> messages; None for some other JSON in a folder."""
+    try:
+        with gzip.open(file, "rb") if file.suffix == ".gz" else file.open("rb") as stream:
+            content: Any = json.load(stream)
+    except (OSError, EOFError, ValueError) as error:
+        raise UserError(f"{file}: cannot be read as JSON ({error})") from None
+    if isinstance(content, dict) and content and all(isinstance(c, dict) and "messages" in c for c in content.values()):
+        return {str(name): str(phone["messages"]) for name, phone in content.items()}
+    if alone:
+        raise UserError(f'{file}: expected device events, {{"<id>": {{"messages": "time \\t event \\n ..."}}, ...}}')
+    return None
+
+
+def _device(name: str, messages: str, rule: Rule, counts: dict[str, int]) -> Device | None:
+    lines = pl.DataFrame({"line": messages.split("\n")}).filter(pl.col("line").str.strip_chars() != "")
+    events = lines.select(
+        at=pl.col("line")
+        .str.extract(r"^([^\t]*)")
+        .str.strip_chars()
+        .str.to_datetime("%Y-%m-%d %H:%M:%S", strict=False),
+        event=pl.col("line").str.extract(r"\t(.*)$").str.strip_chars(),
+    )
+    counts["events"] += len(events)
+    read = events.drop_nulls()
+    counts["unreadable"] += len(events) - len(read)
+    known = pl.col("event").is_in([*SAYS, *SILENT]) | pl.col("event").str.contains(r"^\d+(\.\d+)?%$")
+    counts["unknown"] += int(read.select((~known).sum()).item())
+    seconds = read.select(pl.col("at").dt.epoch("s"))["at"]
+    counts["back"] += int((seconds.diff() < 0).sum())
+    order = seconds.arg_sort()
+    at, event = seconds[order].to_list(), read["event"][order].to_list()
+    if not at or at[-1] - at[0] < DAY:
+        return None
+    first, days = at[0], (at[-1] - at[0]) // DAY
+    state = dict.fromkeys(("wifi", "charging", "locked"), False)
+    changes: list[int] = []
+    for second, what in zip(at, event, strict=True):
+        if what in SAYS:
+            key, value = SAYS[what]
+            state[key] = value
+        ready = all(state[need] for need in NEEDS[rule])
+        if ready != (len(changes) % 2 == 1):
+            changes.append(second)
+    return Device(name, first, days, np.array(changes, dtype=np.int64))
