@@ -1,0 +1,139 @@
+"""The audit of a fleet: who will count, before anyone trains."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fedawe import theory
+from fedawe.algorithms import ALGORITHMS, FedAvgKnown, FedAWE
+from fedawe.audit.fleet import Distribution, Drift, Fleet, describe
+from fedawe.audit.groups import Groups, Roster, read_roster
+from fedawe.audit.influence import Influence, by_identity, influence
+from fedawe.audit.recommend import CHEAP, LONG_ECHO, Advice, Verdict, advise, assumption_1
+from fedawe.errors import UserError
+from fedawe.logs import Log
+from fedawe.trace import Trace
+
+__all__ = [
+    "Advice",
+    "Audit",
+    "Distribution",
+    "Drift",
+    "Fleet",
+    "Groups",
+    "Influence",
+    "Log",
+    "Roster",
+    "Verdict",
+    "audit",
+    "by_identity",
+    "describe",
+    "display",
+    "influence",
+    "read_roster",
+]
+
+LATEST = "fedawe-latest"
+
+
+def display(name: str) -> str:
+    """An algorithm's name in tables: which of FedAWE's models is meant."""
+    return {"fedawe": "fedawe, x-bar", LATEST: "fedawe, last aggregate"}.get(name, name)
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What was found."""
+
+    log: Log
+    fleet: Fleet
+    influences: Mapping[str, Influence]  # fedawe is x-bar, fedawe-latest the last aggregate
+    groups: tuple[Groups, ...]
+    assumption: tuple[Verdict, ...]
+    advice: Advice
+    rho: float | None  # of the gossip among clients that ever come; None for very large fleets
+    notes: tuple[str, ...]  # on how numbers were obtained
+
+
+def audit(
+    log: Log | Trace,
+    *,
+    algorithms: Mapping[str, Any] | None = None,
+    groups: Roster | None = None,
+    checkpoints: int = 24,
+) -> Audit:
+    """Everything that a log tells about who will count.
+
+    algorithms   name -> object; the eight by default
+    groups       a table of clients; those that the log has never seen should be in the log's roster already
+    checkpoints  how many times to look, evenly over the rounds
+
+    >>> on = [[1, 1], [1, 0], [1, 0], [1, 1]]
+    >>> found = audit(Trace(on))
+    >>> found.influences["fedavg"].fair.tolist(), found.influences["fedawe"].fair.tolist()
+    ([1.5, 0.5], [1.0, 1.0])
+    """
+    if isinstance(log, Trace):
+        log = Log(log, tuple(map(str, range(log.clients))), None, ())
+    trace, notes = log.trace, []
+    fleet = describe(trace, log.clock)
+    if algorithms is None:
+        p, note = _known(trace, fleet)
+        notes += [note] if note else []
+        algorithms = {name: make(p) if make is FedAvgKnown else make() for name, make in ALGORITHMS.items()}
+    after = np.linspace(0, trace.rounds, min(checkpoints, trace.rounds) + 1).astype(int).tolist()[1:]
+    influences: dict[str, Influence] = {}
+    for name, algorithm in algorithms.items():
+        influences[name] = influence(algorithm, trace, after)
+        if name == "fedawe" and type(algorithm) is FedAWE:
+            influences[LATEST] = influence(algorithm, trace, after, latest=True)
+    placed: tuple[Groups, ...] = ()
+    if groups is not None:
+        placed, unplaced = groups.placed(log.clients)
+        if len(unplaced) == trace.clients:
+            said = f"({log.clients[0]!r} ...) is in the table of groups ({groups.clients[0]!r} ...)"
+            raise UserError(f"no client of the log {said}")
+        if unplaced:
+            notes.append(f"{len(unplaced)} clients are in no group ({', '.join(unplaced[:3])} ...)")
+    long = fleet.echo.most > LONG_ECHO
+    return Audit(
+        log,
+        fleet,
+        influences,
+        placed,
+        tuple(assumption_1(fleet)),
+        advise(fleet, influences, placed, log.clock, _capped(trace, fleet, algorithms) if long else None),
+        _mixing(trace),
+        tuple(notes),
+    )
+
+
+def _known(trace: Trace, fleet: Fleet) -> tuple[Any, str | None]:
+    """What FedAvg with known probabilities knows."""
+    if trace.p is not None:
+        return trace.p, None
+    note = (
+        "fedavg-known has no probabilities to go by: it was given each client's rate over the whole trace, with which "
+        "it counts everyone who ever came the same, by construction"
+    )
+    return np.broadcast_to(fleet.rates, trace.on.shape), note
+
+
+def _capped(trace: Trace, fleet: Fleet, algorithms: Mapping[str, Any]) -> tuple[int, float] | None:
+    """The smallest limit on the echo, among halves of halves of the longest, that costs little; and what it costs."""
+    if type(algorithms.get("fedawe")) is not FedAWE or algorithms["fedawe"].max_echo is not None:
+        return None
+    free = influence(FedAWE(), trace).among(fleet.seen)
+    limit, found = fleet.echo.most // 2, None
+    while limit >= 2 and (distance := influence(FedAWE(max_echo=limit), trace).among(fleet.seen)) <= free + CHEAP:
+        limit, found = limit // 2, (limit, distance)
+    return found
+
+
+def _mixing(trace: Trace) -> float | None:
+    seen = trace.on.any(0)
+    if not seen.any() or seen.sum() > theory.DENSE:
+        return None
+    return theory.rho_of_trace(Trace(trace.on[:, seen]))

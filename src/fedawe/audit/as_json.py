@@ -1,0 +1,93 @@
+"""An audit for machines: plain numbers, NaN as null."""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from fedawe.audit import Audit
+from fedawe.audit.fleet import Distribution
+
+FORGOTTEN = 10
+
+
+def as_json(found: Audit) -> dict[str, Any]:
+    """Everything that was found, per client in the order of `clients`."""
+    fleet, clock, names = found.fleet, found.log.clock, found.log.clients
+    start = None if clock is None or clock.start is None else clock.when(0)
+    out: dict[str, Any] = plain(
+        {
+            "clients": list(names),
+            "rounds": fleet.rounds,
+            "round_seconds": None if clock is None else clock.round_seconds,
+            "start": start,
+            "timezone": None if clock is None else clock.timezone,
+            "rows": found.log.rows,
+            "findings": [{"kind": f.kind, "count": f.count, "text": f.text} for f in found.log.findings],
+            "fleet": {
+                "rates": fleet.rates,
+                "never": [names[i] for i in fleet.never],
+                "active": {"mean": fleet.k.mean(), "least": fleet.k.min(), "most": fleet.k.max()},
+                "empty_rounds": fleet.empty,
+                "longest_empty": fleet.longest_empty,
+                "by_hour": fleet.by_hour,
+                "echo": _distribution(fleet.echo),
+                "staleness": _distribution(fleet.staleness),
+                "on_rounds": {**_distribution(fleet.on_runs), "mean": fleet.mean_on},
+                "off_rounds": {**_distribution(fleet.off_runs), "mean": fleet.mean_off},
+                "persistence": fleet.persistence,
+                "live_versions": {"mean": fleet.live_versions.mean(), "most": fleet.live_versions.max()},
+                "delta": fleet.delta,
+                "rho": found.rho,
+                "correlation": fleet.together.correlation,
+                "correlation_beyond_hour": fleet.together.beyond_hour,
+                "outages": [{"round": a, "rounds": n} for a, n in fleet.together.outages],
+                "drift": None
+                if fleet.drift is None
+                else {
+                    "blocks": fleet.drift.blocks,
+                    "unit": fleet.drift.unit,
+                    "clients_tested": fleet.drift.tested,
+                    "clients_changed": fleet.drift.changed,
+                    "fleet_p": fleet.drift.fleet_p,
+                    "change_round": fleet.drift.change,
+                },
+            },
+            "assumption_1": [{"part": v.part, "holds": v.holds, "reason": v.reason} for v in found.assumption],
+            "algorithms": {
+                name: {
+                    "total_variation": influence.total_variation,
+                    "total_variation_among_seen": influence.among(fleet.seen),
+                    "effective_clients": influence.effective_clients,
+                    "speed": influence.speed,
+                    "shares": influence.shares,
+                    "forgotten": [names[i] for i in influence.forgotten(FORGOTTEN)],
+                    "over_time": {"after": influence.after, "total_variation": influence.over_time()},
+                    "groups": [dict(zip(g.names, g.fair(influence.shares), strict=True)) for g in found.groups],
+                }
+                for name, influence in found.influences.items()
+            },
+            "advice": {
+                "algorithm": found.advice.algorithm,
+                "text": found.advice.text,
+                "cautions": list(found.advice.cautions),
+            },
+            "notes": list(found.notes),
+        }
+    )
+    return out
+
+
+def _distribution(d: Distribution) -> dict[str, Any]:
+    return {"mean": d.mean, "p50": d.quantile(0.5), "p90": d.quantile(0.9), "p99": d.quantile(0.99), "most": d.most}
+
+
+def plain(value: Any) -> Any:
+    """Of lists, dicts and numbers only."""
+    if isinstance(value, dict):
+        return {key: plain(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple | np.ndarray):
+        return [plain(entry) for entry in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,102 @@
+"""Groups of clients, or the labels they hold: how much each group or class counts against its fair share."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import polars as pl
+
+from fedawe.availability import Array
+from fedawe.errors import UserError
+from fedawe.files import existing_file
+
+
+@dataclass(frozen=True, eq=False)
+class Groups:
+    """Which part of each client belongs to which group; a row of zeros is a client that nobody has placed."""
+
+    kind: Literal["group", "class"]
+    names: tuple[str, ...]
+    parts: Array  # 1 in its group, or label frequencies nu_i                                              [m, g]
+
+    def fair(self, shares: Array) -> Array:
+        """What each group counts over what it would count if all clients counted the same, [g].
+
+        >>> halves = Groups("group", ("a", "b"), np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]]))
+        >>> halves.fair(np.array([0.4, 0.4, 0.1, 0.1])).round(3).tolist()
+        [1.6, 0.4]
+        """
+        sizes = self.parts.mean(0)
+        return np.where(sizes > 0, shares @ self.parts / np.where(sizes > 0, sizes, 1.0), np.nan)
+
+    @property
+    def sizes(self) -> Array:
+        """How many clients' worth each group is, [g]."""
+        return np.asarray(self.parts.sum(0))
+
+
+@dataclass(frozen=True, eq=False)
+class Roster:
+    """A table of clients: names, and what groups or labels they have."""
+
+    clients: tuple[str, ...]
+    tables: tuple[Groups, ...]  # rows in the order of `clients`
+
+    def placed(self, clients: Sequence[str]) -> tuple[tuple[Groups, ...], list[str]]:
+        """The groups with a row for each of these clients, and the clients that the table does not have."""
+        row = {name: n for n, name in enumerate(self.clients)}
+        index = np.array([row.get(name, -1) for name in clients])
+        found = (index >= 0)[:, None]
+        placed = tuple(Groups(g.kind, g.names, np.where(found, g.parts[index], 0.0)) for g in self.tables)
+        return placed, [name for name in clients if name not in row]
+
+
+def read_roster(path: Path, column: str = "client") -> Roster:
+    """From a CSV with a column of clients and a column `group`, or columns of label counts (a class each), or both."""
+    existing_file(path)
+    try:
+        table = pl.read_csv(path, infer_schema=False)
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise UserError(f"{path}: cannot be read as CSV ({(str(error).splitlines() or ['empty'])[0]})") from None
+    table = table.rename({name: name.strip() for name in table.columns})
+    if column not in table.columns:
+        raise UserError(
+            f"{path}: expected a column {column!r} and a column 'group' or columns of label counts; "
+            f"found {', '.join(table.columns)}"
+        )
+    names = table[column].str.strip_chars().fill_null("")
+    for n, name in enumerate(names):
+        if name == "":
+            raise UserError(f"{path}: row {n + 1} has no client")
+    if names.n_unique() < len(names):
+        twice = names.filter(names.is_duplicated())[0]
+        raise UserError(f"{path}: the client {twice!r} has more than one row")
+    tables = []
+    if "group" in table.columns:
+        of = table["group"].str.strip_chars().fill_null("?")
+        groups = sorted(of.unique().to_list())
+        tables.append(Groups("group", tuple(groups), (of.to_numpy()[:, None] == np.array(groups)).astype(float)))
+    classes = [name for name in table.columns if name not in (column, "group")]
+    if classes:
+        tables.append(_labels(table, classes, names, path))
+    if not tables:
+        raise UserError(f"{path}: has clients only; expected a column 'group' or columns of label counts")
+    return Roster(tuple(names), tuple(tables))
+
+
+def _labels(table: pl.DataFrame, classes: list[str], names: pl.Series, path: Path) -> Groups:
+    counts = np.zeros((len(table), len(classes)))
+    for c, name in enumerate(classes):
+        numbers = table[name].str.strip_chars().cast(pl.Float64, strict=False)
+        wrong = (numbers.is_null() | ~numbers.is_finite() | (numbers < 0)).fill_null(True)
+        if wrong.any():
+            row = int(wrong.arg_true()[0])
+            raise UserError(
+                f"{path}: client {names[row]!r} has {table[name][row]!r} in the column {name!r}; expected a label "
+                "count from 0 (columns beside the clients and 'group' are classes)"
+            )
+        counts[:, c] = numbers.to_numpy()
+    totals = counts.sum(1, keepdims=True)
+    return Groups("class", tuple(classes), counts / np.where(totals > 0, totals, 1))

@@ -1,0 +1,274 @@
+"""Who counts how much: every rule is linear in the innovations, so the trace alone tells, without training.
+
+The meaning is `by_identity`: run the algorithm itself from x0 = 0 in R^m, let client i answer -e_i whenever it is
+there, and coordinate i of the model is how much client i has counted. It costs m numbers per client. `influence` gives
+the same numbers from a few scalars per client; the tests hold one against the other.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from fedawe.algorithms import F3AST, MIFA, FedAU, FedAvg, FedAvgAll, FedAvgKnown, FedAWE, FedVARP
+from fedawe.availability import Array, Mask
+from fedawe.errors import UserError
+from fedawe.trace import Trace
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Influence:
+    """How much each client has counted in a model, after each of some numbers of rounds."""
+
+    after: Ints  # numbers of rounds, increasing                                                        [C]
+    counted: Array  # counted[c, i] after after[c] rounds, in units of one innovation                   [C, m]
+
+    @property
+    def shares(self) -> Array:
+        """Of all that counted in the end, the part of each client; zero for everyone if nothing did, [m]."""
+        return _normalised(self.counted[-1])
+
+    @property
+    def fair(self) -> Array:
+        """Each client's share over the fair share 1/m: 1 is fair, 0 is forgotten, [m]."""
+        return np.asarray(self.shares * self.counted.shape[1])
+
+    @property
+    def total_variation(self) -> float:
+        """(1/2) sum_i |share_i - 1/m|: the part of the influence that is in the wrong hands."""
+        return total_variation(self.shares)
+
+    def among(self, some: Mask) -> float:
+        """The same within these clients alone, [m] bool: the part of their influence that is in the wrong hands."""
+        return total_variation(_normalised(self.counted[-1][some])) if some.any() else 0.0
+
+    @property
+    def effective_clients(self) -> float:
+        """1 / sum_i share_i^2: so many clients of equal weight would be as few."""
+        squares = float((self.shares**2).sum())
+        return 1 / squares if squares > 0 else 0.0
+
+    @property
+    def speed(self) -> float:
+        """Innovations applied per round; 1 is what everyone always there would give."""
+        return float(self.counted[-1].sum() / self.after[-1])
+
+    def over_time(self) -> Array:
+        """Total variation of what was counted until each checkpoint, [C]."""
+        return np.array([total_variation(_normalised(row)) for row in self.counted])
+
+    def forgotten(self, n: int) -> list[int]:
+        """The n clients that count least, the least first."""
+        return [int(i) for i in np.argsort(self.shares, kind="stable")[:n]]
+
+
+def total_variation(shares: Array) -> float:
+    """(1/2) sum_i |share_i - 1/m|; 1 if nothing was counted.
+
+    >>> total_variation(np.array([0.75, 0.25]))
+    0.25
+    """
+    return float(np.abs(shares - 1 / len(shares)).sum() / 2) if shares.any() else 1.0
+
+
+def _normalised(counted: Array) -> Array:
+    total = counted.sum()
+    return counted / total if total > 0 else np.zeros_like(counted)
+
+
+def by_identity(algorithm: Any, trace: Trace, after: Sequence[int] | None = None, latest: bool = False) -> Influence:
+    """The definition: the algorithm on x0 = 0 with G_i = -e_i; `latest` looks at the last aggregate, not `model`.
+
+    >>> always_and_half = Trace([[1, 1], [1, 0], [1, 1], [1, 0]])
+    >>> by_identity(FedAvg(), always_and_half).counted      # 1/2 + 1 + 1/2 + 1  and  1/2 + 1/2
+    array([[3., 1.]])
+    """
+    m, stops = trace.clients, _stops(after, trace)
+    state = algorithm.init(torch.zeros(m, dtype=torch.float64), m)
+    G = -torch.eye(m, dtype=torch.float64)
+    rows = []
+    for t in range(stops[-1]):
+        A = trace.active(t)
+        state = algorithm.aggregate(state, t, A, G[A])
+        if t + 1 in stops:
+            rows.append((state.latest if latest else algorithm.model(state)).numpy().copy())
+    return Influence(stops, np.stack(rows))
+
+
+def influence(algorithm: Any, trace: Trace, after: Sequence[int] | None = None, latest: bool = False) -> Influence:
+    """The same by scalars; an algorithm that is not one of the eight goes by the definition.
+
+    after   numbers of rounds at which to look, increasing (default: once, at the end)
+    latest  look at the last aggregate instead of `model`; they differ for FedAWE alone
+
+    >>> influence(FedAWE(), Trace([[1, 1], [1, 0], [1, 1], [1, 0]])).counted      # tau_i + 1, over m
+    array([[2. , 1.5]])
+    """
+    if getattr(algorithm, "clip", None) is not None:
+        raise UserError(
+            f"{type(algorithm).__name__} with clip={algorithm.clip}: a clip is not linear; audit without it"
+        )
+    if getattr(algorithm, "memory_rate", None) is not None:
+        raise UserError("memory_rate depends on the learning rates, which a trace does not have; audit without it")
+    stops, kind = _stops(after, trace), type(algorithm)
+    if kind is FedAWE and latest:
+        counted = np.stack([_latest(algorithm, trace.on[:n]) for n in stops])
+    elif kind in _WEIGHTS:
+        counted = _accumulated(_WEIGHTS[kind](algorithm, trace.on), trace.on, stops)
+    elif kind in _REMEMBERED:
+        counted = _REMEMBERED[kind](algorithm, trace.on, stops)
+    else:
+        return by_identity(algorithm, trace, after, latest)
+    return Influence(stops, algorithm.eta_g * counted)
+
+
+def _stops(after: Sequence[int] | None, trace: Trace) -> Ints:
+    stops = np.array([trace.rounds] if after is None else after, dtype=np.int64)
+    if len(stops) == 0 or stops[0] < 1 or stops[-1] > trace.rounds or (np.diff(stops) < 1).any():
+        raise UserError(f"`after` must increase within 1 to {trace.rounds} rounds, not {list(map(int, stops))}")
+    return stops
+
+
+# Rules x^{t+1} = x^t - eta_g sum_A w_i G_i (and FedAWE's x-bar, which is one too): the weights w [k] of every round.
+
+
+def _rounds(on: Mask) -> Iterator[Ints]:
+    return (np.flatnonzero(row) for row in on)
+
+
+def _accumulated(weights: Iterable[tuple[Ints, Array]], on: Mask, stops: Ints) -> Array:
+    total, rows, wanted = np.zeros(on.shape[1]), [], set(stops.tolist())
+    for t, (A, w) in enumerate(weights, 1):
+        total[A] += w
+        if t in wanted:
+            rows.append(total.copy())
+        if t == stops[-1]:
+            break
+    return np.stack(rows)
+
+
+def _fedavg(_: FedAvg, on: Mask) -> Iterator[tuple[Ints, Array]]:
+    for A in _rounds(on):
+        yield A, np.full(len(A), 1 / max(len(A), 1))
+
+
+def _fedavg_all(_: FedAvgAll, on: Mask) -> Iterator[tuple[Ints, Array]]:
+    for A in _rounds(on):
+        yield A, np.full(len(A), 1 / on.shape[1])
+
+
+def _fedavg_known(algorithm: FedAvgKnown, on: Mask) -> Iterator[tuple[Ints, Array]]:
+    p = algorithm.p.numpy()
+    for t, A in enumerate(_rounds(on)):
+        if (p[t, A] == 0).any():
+            raise UserError(f"client {A[p[t, A] == 0][0]} was there in round {t}, but its p is 0")
+        yield A, 1 / (on.shape[1] * p[t, A])
+
+
+def _fedau(algorithm: FedAU, on: Mask) -> Iterator[tuple[Ints, Array]]:
+    m = on.shape[1]
+    S, M, omega = np.zeros(m), np.zeros(m), np.ones(m)
+    for t, A in enumerate(_rounds(on)):
+        yield A, omega[A] / m
+        S += 1
+        ends = np.flatnonzero(on[t] | (algorithm.K == S))
+        omega[ends] = (M[ends] * omega[ends] + S[ends]) / (M[ends] + 1)
+        M[ends] += 1
+        S[ends] = 0
+
+
+def _f3ast(algorithm: F3AST, on: Mask) -> Iterator[tuple[Ints, Array]]:
+    m = on.shape[1]
+    r = np.full(m, 1 / m if algorithm.r0 == "share" else algorithm.r0)
+    for A in _rounds(on):
+        if algorithm.capacity is not None and len(A) > algorithm.capacity:
+            A = A[np.sort(np.argsort(r[A], kind="stable")[: algorithm.capacity])]
+        r *= 1 - algorithm.beta
+        r[A] += algorithm.beta
+        w = 1 / r[A]
+        if len(A) == 0 or algorithm.normalise == "clients":
+            yield A, w / m
+        elif algorithm.normalise == "self":
+            yield A, w / w.sum()
+        else:
+            yield A, w / (m * (algorithm.capacity or len(A)))
+
+
+def _fedawe(algorithm: FedAWE, on: Mask) -> Iterator[tuple[Ints, Array]]:
+    """x-bar^{t+1} = x-bar^t - (eta_g/m) sum_A (t - tau_i) G_i."""
+    m = on.shape[1]
+    tau = np.full(m, -1)
+    for t, A in enumerate(_rounds(on)):
+        yield A, _echo(algorithm, t - tau[A]) / m
+        tau[A] = t
+
+
+def _echo(algorithm: FedAWE, away: Ints) -> Ints:
+    return away if algorithm.max_echo is None else np.minimum(away, algorithm.max_echo)
+
+
+_WEIGHTS: dict[type, Callable[[Any, Mask], Iterator[tuple[Ints, Array]]]] = {
+    FedAvg: _fedavg,
+    FedAvgAll: _fedavg_all,
+    FedAvgKnown: _fedavg_known,
+    FedAU: _fedau,
+    F3AST: _f3ast,
+    FedAWE: _fedawe,
+}
+
+
+# FedAWE's last aggregate: x^{t+1} = (1/k) sum_A (x^{tau_i + 1} - (t - tau_i) G_i). It depends on earlier versions with
+# one weight each, so walking back from the last round with those weights gives every client's total in one pass.
+
+
+def _latest(algorithm: FedAWE, on: Mask) -> Array:
+    m = on.shape[1]
+    counted = np.zeros(m)
+    # A client's next round in time (already passed, walking back), and what one visit of that round weighs.
+    following, weight = np.zeros(m, dtype=np.int64), np.zeros(m)
+    is_last = True
+    for t in range(len(on) - 1, -1, -1):
+        A = np.flatnonzero(on[t])
+        if len(A) == 0:
+            continue
+        version = weight[A]  # what the clients A took from x^{t+1} into their next rounds               [k]
+        counted[A] += version * _echo(algorithm, following[A] - t)
+        weight[A] = (version.sum() + is_last) / len(A)
+        following[A] = t
+        is_last = False
+    return counted + weight * _echo(algorithm, following + 1)  # their first rounds; weight 0 for the never seen
+
+
+# MIFA and FedVARP remember: an innovation that repeats the one before changes nothing but that it goes on counting.
+
+
+def _first(on: Mask) -> Ints:
+    """The first round of each client, T for those who never come, [m]."""
+    first = np.full(on.shape[1], len(on))
+    for t in range(len(on) - 1, -1, -1):  # row by row: the trace lies in memory that way
+        first[on[t]] = t
+    return first
+
+
+def _mifa(algorithm: MIFA, on: Mask, stops: Ints) -> Array:
+    """1/m in every round from a client's first on, or from the first of the last to come."""
+    first = _first(on)
+    begin = first if algorithm.warmup == "none" else np.full_like(first, first.max())
+    return np.asarray(np.maximum(stops[:, None] - begin, 0) / on.shape[1])
+
+
+def _fedvarp(_: FedVARP, on: Mask, stops: Ints) -> Array:
+    """1/k in a client's first round, then 1/m in every round in which anyone is there."""
+    first, k = _first(on), on.sum(1)
+    busy = np.cumsum(np.concatenate(([0], k > 0, [0])))  # non-empty rounds before round t                 [T + 2]
+    since = (busy[stops[:, None]] - busy[first + 1]) / on.shape[1]
+    once = 1 / np.maximum(np.append(k, 0)[first], 1)
+    return np.where(first < stops[:, None], once + since, 0.0)
+
+
+_REMEMBERED: dict[type, Callable[[Any, Mask, Ints], Array]] = {MIFA: _mifa, FedVARP: _fedvarp}
