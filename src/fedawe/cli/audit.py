@@ -1,0 +1,89 @@
+"""`fedawe audit`: who will count, before anyone trains."""
+
+import json
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+
+from fedawe.algorithms import ALGORITHMS
+from fedawe.audit import Audit as Found
+from fedawe.audit import audit, read_roster
+from fedawe.audit.as_json import as_json
+from fedawe.audit_page import write_page
+from fedawe.cli.audit_text import told
+from fedawe.cli.reading import File, Reading
+from fedawe.errors import UserError
+from fedawe.files import new_folder
+from fedawe.flags import Names
+from fedawe.logs import Log
+from fedawe.spec import Spec
+
+
+@dataclass(frozen=True)
+class Audit(Reading):
+    """Say from a log of check-ins whom each algorithm would count how much, what the fleet is like, and what to run."""
+
+    algorithms: Names = ()
+    """which, with options as in fedawe:max_echo=100 or fedau:K=20 (default: all eight)"""
+    groups: File = None
+    """CSV with a column of clients and a column 'group', or a column of label counts for each class"""
+    html: File = None
+    """also write a page"""
+    save: File = None
+    """also write the fleet as a trace (.npz), for `fedawe run --dynamics`"""
+    json: bool = False
+    """print JSON and nothing else"""
+
+    def run(self) -> None:
+        """Read, audit, tell."""
+        roster = None if self.groups is None else read_roster(self.groups, self.client_column)
+        log = self.read(() if roster is None else roster.clients)
+        found = audit(log, algorithms=self._chosen(log), groups=roster)
+        if self.save is not None:
+            new_folder(self.save.parent)
+            log.save(self.save)
+        if self.html is not None:
+            new_folder(self.html.parent)
+            write_page(found, self.html, title=self.path.name)
+        if self.json:
+            print(json.dumps(as_json(found), allow_nan=False))
+            return
+        console = Console(highlight=False, markup=False)
+        for block in told(found, self.path):
+            console.print(block)
+            console.print()
+        console.print("Simulate it:", style="bold")
+        for command in self._commands(found):
+            console.print(f"  {command}", soft_wrap=True)
+        if self.html is not None:
+            console.print(f"page: {self.html}", soft_wrap=True)
+
+    def _chosen(self, log: Log) -> dict[str, object] | None:
+        if not self.algorithms:
+            return None
+        out: dict[str, object] = {}
+        for text in self.algorithms:
+            spec = Spec.parse(text, ALGORITHMS, "algorithm")
+            given = {}
+            if spec.name == "fedavg-known":
+                p = log.trace.p
+                given = {"p": np.broadcast_to(log.trace.on.mean(0), log.trace.on.shape) if p is None else p}
+            if str(spec) in out:
+                raise UserError(f"the algorithm {text!r} is named twice")
+            out[str(spec)] = spec.build(ALGORITHMS[spec.name], **given)
+        return out
+
+    def _commands(self, found: Found) -> Iterator[str]:
+        trace = self.save or (self.path if self.path.suffix == ".npz" else None)
+        if trace is None:
+            trace = Path("fleet.npz")
+            with_groups = "" if self.groups is None else f" --groups {shlex.quote(str(self.groups))}"
+            yield f"fedawe audit {self.again()}{with_groups} --save {trace}"
+        names = dict.fromkeys([found.advice.algorithm, "fedavg"])
+        names.pop("none", None)
+        yield f"fedawe run --dynamics {shlex.quote(str(trace))} --algorithms {' '.join(names)}"
+        yield f"fedawe fit {self.again()} --out longer.npz --rounds 2000 --clients {max(2 * found.fleet.clients, 100)}"

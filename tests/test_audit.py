@@ -1,0 +1,396 @@
+"""The audit as a whole: what a fleet is like, what follows for groups, what is said, and how it is shown."""
+
+import dataclasses
+import itertools
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import tyro
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import fedawe
+from fedawe import audit_page, logs
+from fedawe.audit import Log, audit, describe, read_roster
+from fedawe.audit.as_json import as_json
+from fedawe.cli.audit import Audit
+from fedawe.diagnostics import consensus, diagnostics, last_active
+from fedawe.errors import UserError
+from fedawe.fit import Daily
+from fedawe.logs import Clock, Finding
+from fedawe.trace import Trace
+
+EIGHT = ["fedawe", "fedawe-latest", "fedavg", "fedavg-all", "fedavg-known", "fedau", "f3ast", "mifa", "fedvarp"]
+
+
+@st.composite
+def traces(draw):
+    m, T = draw(st.integers(1, 5)), draw(st.integers(1, 15))
+    return Trace([[draw(st.booleans()) for _ in range(m)] for _ in range(T)])
+
+
+def runs_of(column, state):
+    """Lengths of complete stretches: not the first and not the last."""
+    edges = [0, *(np.flatnonzero(np.diff(column.astype(int))) + 1), len(column)]
+    stretches = [(column[a], b - a) for a, b in itertools.pairwise(edges)]
+    return [n for there, n in stretches[1:-1] if there == state]
+
+
+# What the fleet is like.
+
+
+@given(trace=traces())
+@settings(max_examples=100)
+def test_the_facts_are_what_counting_gives(trace):
+    fleet, on = describe(trace), trace.on
+    np.testing.assert_allclose(fleet.rates, on.mean(0))
+    assert fleet.k.tolist() == on.sum(1).tolist()
+    assert fleet.empty == int((on.sum(1) == 0).sum())
+    assert np.repeat(np.arange(trace.rounds + 2), fleet.echo.histogram).tolist() == sorted(trace.echoes().tolist())
+    stale = [t - last_active(trace, t) for t in range(trace.rounds)]
+    assert np.bincount(np.concatenate(stale), minlength=trace.rounds + 2).tolist() == fleet.staleness.histogram.tolist()
+    for state, found in ((True, fleet.on_runs), (False, fleet.off_runs)):
+        expected = sorted(n for i in range(trace.clients) for n in runs_of(on[:, i], state))
+        assert np.repeat(np.arange(trace.rounds + 2), found.histogram).tolist() == expected
+
+
+@given(trace=traces())
+@settings(max_examples=60)
+def test_live_versions_are_those_that_fedawe_keeps(trace):
+    algorithm, kept = fedawe.FedAWE(), []
+    state = algorithm.init(torch.zeros(1), trace.clients)
+    for t in range(trace.rounds):
+        A = trace.active(t)
+        state = algorithm.aggregate(state, t, A, torch.ones(len(A), 1))
+        kept.append(len(state.models))
+    assert describe(trace).live_versions.tolist() == kept
+
+
+def test_hours_and_persistence_and_durations():
+    clock = Clock(3600.0)
+    profile = np.where(np.arange(24) < 12, 1.8, 0.2)
+    trace = Trace.draw(Daily(profile, 0.7, clock), np.full(40, 0.5), rounds=24 * 60, seed=0)
+    fleet = describe(trace, clock)
+    np.testing.assert_allclose(fleet.by_hour, 0.5 * profile, atol=0.06)
+    markov = describe(Trace.draw(fedawe.Markov(q=0.1), np.full(50, 0.4), rounds=3000, seed=0))
+    assert markov.persistence == pytest.approx(1 - 0.1 - 0.15, abs=0.02)  # 1 - P(come) - P(go)
+    assert markov.mean_on == pytest.approx(1 / 0.15, rel=0.05)
+    assert markov.mean_off == pytest.approx(10, rel=0.05)
+
+
+def test_drift_is_found_where_there_is_some_and_only_there():
+    draw = np.random.default_rng(0)
+    p = draw.uniform(0.2, 0.6, 100)
+    same = describe(Trace(draw.random((1000, 100)) < p))
+    assert same.drift.fleet_p > 0.05
+    assert same.drift.changed <= 12  # 5 of 100 by chance
+    halved = np.where(np.arange(1000)[:, None] < 600, p, p / 2)
+    changed = describe(Trace(draw.random((1000, 100)) < halved))
+    assert changed.drift.fleet_p < 0.01
+    assert changed.drift.changed > 60
+    assert changed.drift.change == 600
+    one = np.where((np.arange(1000)[:, None] >= 500) & (np.arange(100) == 3), 0.9, p * 0.5)
+    assert describe(Trace(draw.random((1000, 100)) < one)).drift.p_values[3] < 0.01
+    assert describe(Trace(np.ones((30, 2)))).drift is None
+
+
+def test_days_are_the_blocks_of_a_fleet_with_a_daily_rhythm():
+    """A night is no drift."""
+    clock = Clock(3600.0)
+    night = np.where(np.arange(24) < 8, 0.0, 1.5)
+    fleet = describe(Trace.draw(Daily(night, 0.0, clock), np.full(30, 0.4), rounds=24 * 14, seed=0), clock)
+    assert (fleet.drift.unit, fleet.drift.blocks) == ("days", 14)
+    assert fleet.drift.fleet_p > 0.05
+    assert fleet.unseen_hours == pytest.approx(8 / 24, abs=0.02)
+
+
+def test_clients_that_go_together_are_found():
+    draw = np.random.default_rng(0)
+    alone = describe(Trace(draw.random((2000, 50)) < 0.5))
+    assert abs(alone.together.correlation) < 0.003
+    assert alone.together.outages == []
+    shared = (draw.random((2000, 1)) < 0.2) | (draw.random((2000, 50)) < 0.3)
+    assert describe(Trace(shared)).together.correlation > 0.2
+    outage = draw.random((2000, 50)) < 0.5
+    outage[700:720] = draw.random((20, 50)) < 0.02
+    assert describe(Trace(outage)).together.outages == [(700, 20)]
+
+
+def test_a_shared_rhythm_is_no_dependence_beyond_the_hour():
+    clock = Clock(3600.0)
+    rhythm = np.where(np.arange(24) < 12, 1.7, 0.3)
+    fleet = describe(Trace.draw(Daily(rhythm, 0.0, clock), np.full(40, 0.5), rounds=24 * 40, seed=0), clock)
+    assert fleet.together.correlation > 0.3
+    assert abs(fleet.together.beyond_hour) < 0.01
+
+
+# Words.
+
+
+def holds(trace, clock=None):
+    return [verdict.holds for verdict in audit(Log(trace, tuple(map(str, range(trace.clients))), clock, ())).assumption]
+
+
+def test_assumption_1_is_judged_part_by_part():
+    draw = np.random.default_rng(0)
+    independent = draw.random((1500, 30)) < draw.uniform(0.2, 0.9, 30)
+    assert holds(Trace(independent)) == ["plausible", "plausible", "plausible"]
+    never = independent.copy()
+    never[:, 4] = False
+    assert holds(Trace(never)) == ["no", "plausible", "plausible"]
+    assert holds(Trace.draw(fedawe.Markov(q=0.1), np.full(30, 0.4), 1500, 0))[1] == "no"
+    together = independent & (draw.random((1500, 1)) < 0.7)
+    assert holds(Trace(together))[2] == "no"
+
+
+def test_fair_fleets_are_told_to_average_and_unfair_ones_are_not():
+    fair = audit(Trace.draw(fedawe.Stationary(), np.full(20, 0.5), 1000, 0))
+    assert fair.advice.algorithm == "fedavg"
+    assert "Plain averaging will do" in fair.advice.text
+    unfair = audit(Trace.draw(fedawe.Stationary(), np.linspace(0.05, 0.95, 20), 1000, 0))
+    assert unfair.advice.algorithm == "fedawe"
+    assert "Plain averaging would be biased" in unfair.advice.text
+    assert list(unfair.influences) == EIGHT
+    nobody = audit(Trace(np.zeros((5, 3))))
+    assert nobody.advice.algorithm == "none"
+    # Half of the fleet left long before the end, so that fedawe, which is owed their rounds, is not the closest.
+    left = np.ones((100, 10), dtype=bool)
+    left[30:, :5] = False
+    gone = audit(Trace(left))
+    assert gone.advice.algorithm in ("mifa", "fedvarp")
+    assert "still owe it" in gone.advice.text
+
+
+def test_cautions_name_what_to_beware_of():
+    draw = np.random.default_rng(0)
+    on = draw.random((400, 12)) < np.linspace(0.1, 0.9, 12)
+    on[:, 0] = False
+    on[:200, 1] = False
+    on[200, 1] = True
+    on[50:53] = False
+    said = " ".join(audit(Trace(on)).advice.cautions)
+    assert "1 of 12 clients never came" in said
+    assert "Some client comes after 201 rounds" in said
+    assert "rounds are empty" in said
+
+
+def test_known_probabilities_are_used_or_their_absence_is_said():
+    trace = Trace.draw(fedawe.Stationary(), np.array([0.9, 0.1]), 200, 0)
+    assert audit(trace).notes == ()
+    assert "by construction" in audit(Trace(trace.on)).notes[0]
+    estimated = audit(Trace(trace.on)).influences["fedavg-known"]
+    assert estimated.total_variation == pytest.approx(0, abs=1e-12)
+
+
+def test_checkpoints_end_at_the_end_and_do_not_exceed_the_rounds():
+    found = audit(Trace(np.ones((7, 2))), checkpoints=24)
+    assert found.influences["fedavg"].after.tolist() == [1, 2, 3, 4, 5, 6, 7]
+
+
+# Groups.
+
+
+def roster(tmp_path, text):
+    path = tmp_path / "clients.csv"
+    path.write_text(text)
+    return path
+
+
+def test_groups_and_classes_count_what_their_clients_count(tmp_path):
+    table = read_roster(roster(tmp_path, "client,group,cat,dog\n0,north,3,1\n1,north,0,4\n2,south,2,2\n"))
+    found = audit(Trace([[1, 1, 0], [1, 0, 0], [1, 1, 1]]), groups=table)
+    shares = found.influences["fedavg"].shares
+    group, label = found.groups
+    np.testing.assert_allclose(group.fair(shares), [(shares[0] + shares[1]) / (2 / 3), shares[2] / (1 / 3)])
+    cat = (0.75 * shares[0] + 0.5 * shares[2]) / ((0.75 + 0.5) / 3)
+    np.testing.assert_allclose(label.fair(shares)[0], cat)
+    assert (label.kind, label.names) == ("class", ("cat", "dog"))
+    np.testing.assert_allclose(group.fair(np.full(3, 1 / 3)), 1)
+    assert any("The group south counts" in caution for caution in found.advice.cautions)
+
+
+def test_clients_without_a_group_are_named(tmp_path):
+    table = read_roster(roster(tmp_path, "client,group\n0,north\n"))
+    found = audit(Trace([[1, 1], [1, 0]]), groups=table)
+    assert any("1 clients are in no group (1 ...)" in note for note in found.notes)
+    with pytest.raises(UserError, match="no client of the log"):
+        audit(Trace([[1]]), groups=dataclasses.replace(table, clients=("z",)))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "cannot be read as CSV"),
+        ("id,group\n1,a\n", "expected a column 'client'"),
+        ("client\n1\n", "has clients only"),
+        ("client,group\n1,a\n1,b\n", "'1' has more than one row"),
+        ("client,group\n,a\n", "row 1 has no client"),
+        ("client,cat\n1,many\n", "'many' in the column 'cat'; expected a label count"),
+        ("client,cat\n1,-2\n", "expected a label count"),
+        ("client,cat\n1,\n", "expected a label count"),
+    ],
+)
+def test_tables_of_clients_that_are_wrong(tmp_path, text, said):
+    with pytest.raises(UserError, match=said):
+        read_roster(roster(tmp_path, text))
+
+
+# For machines, at a terminal, as a page.
+
+
+@pytest.fixture(scope="module")
+def found():
+    clock = Clock(1800.0, start=1_700_000_000.0, timezone="Europe/Berlin")
+    p = np.concatenate([[0.0], np.linspace(0.05, 0.9, 29)])
+    trace = Trace(Trace.draw(Daily(np.ones(24), 0.5, clock), p, rounds=48 * 8, seed=0).on)
+    names = (*(f"phone-{i}" for i in range(29)), "<script>alert(1)</script>[red]")
+    return audit(Log(trace, names, clock, (Finding("gaps", 3, "3 gaps & <b>more</b>"),), 12345))
+
+
+def test_json_is_plain_and_complete(found):
+    out = json.loads(json.dumps(as_json(found), allow_nan=False))
+    assert list(out["algorithms"]) == EIGHT
+    for algorithm in out["algorithms"].values():
+        assert sum(algorithm["shares"]) == pytest.approx(1)
+    assert out["algorithms"]["fedavg"]["total_variation"] == found.influences["fedavg"].total_variation
+    assert out["fleet"]["never"] == ["phone-0"]
+    assert out["findings"] == [{"kind": "gaps", "count": 3, "text": "3 gaps & <b>more</b>"}]
+    assert as_json(audit(Trace([[0], [0]])))["fleet"]["persistence"] is None
+
+
+def test_the_page_needs_nothing_else_and_escapes_what_a_log_says(found, tmp_path):
+    path = tmp_path / "page.html"
+    audit_page.write_page(found, path, "a <log>")
+    page = path.read_text()
+    ours = page.replace(audit_page.get_plotlyjs(), "")
+    assert "a &lt;log&gt;" in ours
+    assert "<script>alert" not in ours
+    assert "3 gaps &amp; &lt;b&gt;more" in ours
+    assert "http://" not in ours
+    assert "https://" not in ours
+    assert ours.count('data-figure="') == 7
+    data = json.loads(ours.split('id="data">')[1].split("</script>")[0])
+    assert len(data["figures"]["bars"]["fair"]["fedavg"]) == 30
+    assert data["figures"]["bars"]["rates"] == sorted(data["figures"]["bars"]["rates"])
+    assert {a["key"] for a in data["algorithms"]} == set(EIGHT)
+
+
+def test_the_page_of_a_large_fleet_stays_light():
+    draw = np.random.default_rng(0)
+    data = audit_page._figures(audit(Trace(draw.random((900, 700)) < draw.random(700))))
+    assert len(data["bars"]["names"]) == audit_page.BARS
+    assert data["heat"]["z"]["shape"] == f"{audit_page.ROWS}, {audit_page.COLUMNS}"
+
+
+def test_the_page_of_a_fleet_where_nothing_happens(tmp_path):
+    audit_page.write_page(audit(Trace([[0, 0], [0, 0]])), tmp_path / "p.html", "nobody")
+    assert "Nobody was ever there" in (tmp_path / "p.html").read_text()
+
+
+CHECKINS = "".join(
+    f"{'often' if minute % 60 else 'seldom'},2024-05-01T{minute // 60:02d}:{minute % 60:02d}:00Z\n"
+    for minute in range(0, 1440, 10)
+)
+
+
+def told(capsys, *args):
+    tyro.cli(Audit, args=[str(a) for a in args], config=(tyro.conf.FlagCreatePairsOff,)).run()
+    return capsys.readouterr().out
+
+
+@pytest.fixture
+def log(tmp_path):
+    path = tmp_path / "log.csv"
+    path.write_text("client,timestamp,os\n" + CHECKINS)
+    return path
+
+
+def test_the_command_tells_all_that_was_found(capsys, log, tmp_path):
+    groups = roster(tmp_path, "client,group\noften,A\nseldom,B\nnever,B\n")
+    args = ["--groups", groups, "--html", tmp_path / "o" / "p.html", "--save", tmp_path / "o" / "fleet.npz"]
+    out = told(capsys, log, *args)
+    for part in (
+        "columns not used: 'os'",
+        "Assumption 1",
+        "fedawe, last aggregate",
+        "What each group",
+        "Plain averaging",
+    ):
+        assert part in out
+    assert "1 of 3 clients never came" in out
+    fleet = logs.read(tmp_path / "o" / "fleet.npz")
+    assert fleet.clients == ("often", "seldom", "never")
+    assert (tmp_path / "o" / "p.html").exists()
+    assert f"fedawe run --dynamics {tmp_path / 'o' / 'fleet.npz'} --algorithms" in out
+
+
+def test_the_command_for_machines_prints_json_alone(capsys, log):
+    out = json.loads(told(capsys, log, "--json", "--round", "30min", "--algorithms", "fedavg", "fedawe:max_echo=3"))
+    assert list(out["algorithms"]) == ["fedavg", "fedawe(max_echo=3)"]
+    assert out["rounds"] == 48
+
+
+def test_names_are_shown_as_they_are(capsys, tmp_path):
+    path = tmp_path / "log.csv"
+    path.write_text("client,timestamp\n[bold]x,2024-05-01T00:00:00Z\n[/],2024-05-01T00:10:00Z\n" * 2)
+    assert "[bold]x" in told(capsys, path)
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["--algorithms", "sgd"], "unknown algorithm"),
+        (["--algorithms", "fedavg", "fedavg"], "named twice"),
+        (["--algorithms", "fedawe:clip=0.5"], "a clip is not linear"),
+        (["--groups", "nowhere.csv"], "no such file"),
+        (["--save", "fleet.csv"], "written as .npz"),
+        (["--round", "soon"], "expected something like"),
+    ],
+)
+def test_mistakes(capsys, log, args, said):
+    with pytest.raises(UserError, match=said):
+        told(capsys, log, *args)
+
+
+def test_the_flags_of_a_ready_command_are_those_that_were_given():
+    reading = Audit(Path("my log.csv"), round_length="1h", timezone="Asia/Tokyo", days=3)
+    assert reading.again() == "'my log.csv' --round 1h --timezone Asia/Tokyo --days 3"
+
+
+# Diagnostics of runs.
+
+
+def test_diagnostics_are_those_of_the_trace_and_of_the_models():
+    trace = Trace.draw(fedawe.Sine(), np.linspace(0.1, 0.9, 6), rounds=40, seed=0)
+    u = torch.randn(6, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    local = fedawe.Local(fedawe.Rate(0.1, "constant"), steps=2)
+    fleet = describe(trace)
+    echoes = iter(trace.echoes().tolist())
+    for step in fedawe.simulate(fedawe.Quadratic(u), fedawe.FedAWE(), trace, local, seed=0):
+        found = diagnostics(step.state, trace)
+        assert found["active"] == len(step.A)
+        assert found["live_versions"] == fleet.live_versions[step.t]
+        X = step.state[torch.arange(6)]  # every client's own model
+        assert found["consensus"] == pytest.approx(float(((X - X.mean(0)) ** 2).sum(1).mean()))
+        now = [next(echoes) for _ in step.A]
+        assert found.get("echo_max", 0) == max(now, default=0)
+        assert found["staleness_max"] == max(step.t - int(tau) for tau in last_active(trace, step.t))
+    assert consensus(fedawe.FedAWE().init(torch.ones(2), 3)) == 0
+
+
+def test_diagnostics_of_other_algorithms_and_mistakes():
+    trace = Trace([[1, 0], [1, 1]])
+    state = fedawe.FedAvg().init(torch.zeros(1), 2)
+    with pytest.raises(UserError, match="no round"):
+        diagnostics(state, trace)
+    state = fedawe.FedAvg().aggregate(state, 1, trace.active(1), torch.ones(2, 1))
+    assert diagnostics(state, trace) == {
+        "active": 2, "echo_mean": 1.5, "echo_max": 2, "staleness_mean": 1.5, "staleness_max": 2,
+    }  # fmt: skip
+    with pytest.raises(UserError, match="3 clients, the state 2"):
+        diagnostics(state, Trace(np.ones((2, 3))))
+    with pytest.raises(UserError, match="before round 9"):
+        last_active(trace, 9)

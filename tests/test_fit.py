@@ -1,0 +1,128 @@
+"""A model of a fleet: what it was made of is found again, and what it draws is such a fleet."""
+
+import json
+
+import numpy as np
+import pytest
+import tyro
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedawe.cli.fit import Fit
+from fedawe.errors import UserError
+from fedawe.fit import Daily, fit, quality, stay_or_come
+from fedawe.logs import Clock
+from fedawe.trace import Trace
+
+PROFILE = 1 + 0.6 * np.sin(2 * np.pi * np.arange(24) / 24)
+CLOCK = Clock(1800.0)
+P = np.random.default_rng(0).uniform(0.05, 0.5, 60)
+
+
+@pytest.fixture(scope="module")
+def fleet():
+    return Trace.draw(Daily(PROFILE, 0.8, CLOCK), P, rounds=4800, seed=1)
+
+
+def test_what_it_was_made_of_is_found_again(fleet):
+    found = fit(fleet, CLOCK)
+    assert found.dynamics.persistence == pytest.approx(0.8, abs=0.02)
+    np.testing.assert_allclose(found.dynamics.profile, PROFILE, atol=0.12)
+    assert np.abs(found.p - P).mean() < 0.02
+
+
+def test_rates_are_kept_where_the_profile_would_exceed_certainty():
+    trace = Trace.draw(Daily(PROFILE, 0.0, CLOCK), np.linspace(0.1, 0.9, 20), rounds=4800, seed=1)  # 0.9 x 1.6 > 1
+    found = fit(trace, CLOCK)
+    drawn = found.dynamics.probabilities(np.arange(4800), found.p)
+    np.testing.assert_allclose(drawn.mean(0), trace.on.mean(0), atol=0.02)
+
+
+def test_independent_rounds_have_no_persistence_and_no_clock_no_profile():
+    trace = Trace.draw(Daily(np.ones(24), 0.0, CLOCK), P, rounds=2000, seed=1)
+    assert fit(trace, CLOCK).dynamics.persistence < 0.02
+    found = fit(trace)
+    assert (found.dynamics.profile == 1).all()
+
+
+@given(last=st.floats(0, 1), now=st.floats(0, 1), phi=st.floats(0, 0.999))
+@settings(max_examples=200)
+def test_persistence_leaves_every_probability_alone(last, now, phi):
+    """Whoever was there with probability `last` is there with probability `now`, whatever phi."""
+    stay, come = (float(stay_or_come(np.array(last), np.array(now), phi, np.array(b))) for b in (True, False))
+    assert -1e-12 <= come <= 1 + 1e-12
+    assert -1e-12 <= stay <= 1 + 1e-12
+    assert last * stay + (1 - last) * come == pytest.approx(now, abs=1e-9)
+
+
+def test_draws_are_prefixes_and_larger_fleets_are_like_it(fleet):
+    found = fit(fleet, CLOCK)
+    long, short = found.draw(200, seed=5), found.draw(80, seed=5)
+    assert (long.on[:80] == short.on).all()
+    assert not (long.on == found.draw(200, seed=6).on).all()
+    many = found.draw(960, clients=300)
+    assert many.clients == 300
+    assert many.on.mean() == pytest.approx(fleet.on.mean(), abs=0.03)
+    assert found.draw(10, clients=7).clients == 7
+    fitted = found.dynamics.probabilities(0, found.p)
+    assert set(many.p[0]) <= set(fitted)  # further clients have rates of the fitted ones
+    assert len(set(many.p[0, 60:])) > 30
+    with pytest.raises(UserError, match="clients is 0"):
+        found.draw(10, clients=0)
+
+
+def test_a_client_never_seen_is_rare_not_impossible(fleet):
+    on = fleet.on[:480].copy()
+    on[:, 0] = False
+    found = fit(Trace(on), CLOCK)
+    assert 0 < found.p[0] < np.median(found.p)
+
+
+def test_each_part_of_the_model_helps_on_days_held_out(fleet):
+    score = quality(fleet, CLOCK, draws=3)
+    assert score.unit == "whole days"
+    assert score.fitted_rounds % 48 == 0
+    bits = list(score.bits.values())
+    assert bits == sorted(bits, reverse=True)
+    assert bits[-1] < 0.7 * bits[-2]
+    for name, (low, high) in score.simulated.items():
+        slack = 0.1 * abs(score.real[name]) + 1e-9
+        assert low - slack <= score.real[name] <= high + slack, name
+
+
+def test_quality_needs_something_to_hold_out():
+    assert quality(Trace(np.ones((10, 2)))) is None
+    assert quality(Trace(np.concatenate([np.ones((40, 2)), np.zeros((20, 2))]))) is None
+    assert quality(Trace(np.ones((100, 2)))).unit == "rounds"
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: fit(Trace(np.zeros((10, 2)))), "nobody is ever there"),
+        (lambda: Daily(np.ones(23)), "24 numbers"),
+        (lambda: Daily(-np.ones(24)), "24 numbers"),
+        (lambda: Daily(np.ones(24), 1.0), "below 1"),
+    ],
+)
+def test_mistakes(make, said):
+    with pytest.raises(UserError, match=said):
+        make()
+
+
+def test_the_command(fleet, tmp_path, capsys):
+    fleet.save(tmp_path / "fleet.npz")
+    args = [str(tmp_path / "fleet.npz"), "--round", "30min", "--out", str(tmp_path / "new" / "long.npz")]
+    config = (tyro.conf.FlagCreatePairsOff,)
+    tyro.cli(Fit, args=[*args, "--rounds", "500", "--clients", "70"], config=config).run()
+    out = capsys.readouterr().out
+    assert "persistence 0.8" in out
+    assert "rate x hour with persistence" in out
+    drawn = Trace.load(tmp_path / "new" / "long.npz")
+    assert (drawn.rounds, drawn.clients) == (500, 70)
+    tyro.cli(Fit, args=[*args[:3], "--json"], config=config).run()
+    found = json.loads(capsys.readouterr().out)
+    assert len(found["p"]) == 60
+    assert found["quality"]["bits"]["rate x hour"] > found["quality"]["bits"]["rate x hour with persistence"]
+    with pytest.raises(UserError, match="written as"):
+        tyro.cli(Fit, args=[args[0], "--out", "x.txt"], config=config).run()
