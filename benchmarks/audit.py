@@ -1,0 +1,89 @@
+"""How long an audit takes: a large trace for all eight algorithms, and a log of two million check-ins from the file on.
+
+Run: python benchmarks/audit.py [--clients 10000 --rounds 5000 --rows 2000000]
+"""
+
+import argparse
+import os
+import platform
+import resource
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from fedawe import logs
+from fedawe.audit import audit
+from fedawe.rng import rng
+from fedawe.trace import Trace
+
+DAY = 86400
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--clients", type=int, default=10_000)
+    parser.add_argument("--rounds", type=int, default=5_000)
+    parser.add_argument("--rows", type=int, default=2_000_000)
+    given = parser.parse_args()
+    print(f"command: python {' '.join(sys.argv)}")
+    print(
+        f"hardware: {cpu()}, {os.cpu_count()} cores; Python {platform.python_version()}, polars {pl.__version__}; n = 1"
+    )
+    a_trace(given.clients, given.rounds)
+    a_log(given.rows)
+
+
+def a_trace(m: int, T: int) -> None:
+    """Rates uniform on (0, 0.5), independent rounds: a quarter of everyone in a round."""
+    p, on = rng(0, "p").uniform(0, 0.5, m), np.empty((T, m), dtype=bool)
+    for t in range(T):
+        on[t] = rng(0, "on", t).random(m) < p
+    began = time.perf_counter()
+    found = audit(Trace(on))
+    seconds = time.perf_counter() - began
+    print(f"{m:,} clients x {T:,} rounds, all eight algorithms: {seconds:.1f} s, {memory():.2f} GB at most")
+    for name, influence in found.influences.items():
+        print(f"  {name:14} {influence.total_variation:.4f}")
+
+
+def a_log(rows: int) -> None:
+    """Check-ins of 5,000 clients over four weeks, most in the evening, in order of time, as CSV."""
+    draw = rng(0, "log")
+    day, hour = draw.integers(28, size=rows), draw.normal(20, 4, rows) % 24
+    at = 1_704_067_200 + day * DAY + (hour * 3600).astype(np.int64)
+    client = (5000 * draw.beta(0.5, 2, rows)).astype(np.int64)
+    frame = pl.DataFrame({"client": client, "timestamp": at}).sort("timestamp")
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "checkins.csv"
+        text = pl.from_epoch("timestamp").dt.strftime("%Y-%m-%dT%H:%M:%SZ")
+        frame.with_columns(timestamp=text, client="device-" + pl.col("client").cast(pl.String)).write_csv(path)
+        began = time.perf_counter()
+        log = logs.read(path)
+        read = time.perf_counter() - began
+        found = audit(log)
+        seconds = time.perf_counter() - began
+        size = path.stat().st_size / 1e6
+    print(f"{rows:,} check-ins ({size:.0f} MB of CSV): read after {read:.1f} s, audited after {seconds:.1f} s")
+    print(f"  {log.trace}")
+    print(f"  {found.advice.text}")
+
+
+def cpu() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []:
+        if line.startswith("model name"):
+            return line.split(":")[1].strip()
+    return platform.processor() or "unknown processor"
+
+
+def memory() -> float:
+    """The most that the process has held so far, in GB."""
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most / (1e9 if sys.platform == "darwin" else 1e6)
+
+
+if __name__ == "__main__":
+    main()
