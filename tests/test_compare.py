@@ -5,6 +5,8 @@ import io
 import json
 import math
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -19,9 +21,7 @@ from fedawe.compare.standings import Standing, window
 from fedawe.compare.suites import overview_table, titles
 from fedawe.compare.tables import Cell, Column, Table
 from fedawe.errors import UserError
-from fedawe.experiment import Contender, Settings
 from fedawe.rng import rng
-from fedawe.runs import run as run_all
 from fedawe.trace import Trace
 
 
@@ -79,10 +79,10 @@ def test_bootstrap_needs_ten_seeds_and_is_repeatable() -> None:
 
 
 def test_window_is_the_last_fifty_rounds(tmp_path: Path) -> None:
-    long = compare.load(samples.experiment(tmp_path / "long", ["fedavg"], [0], rounds=103, every=10)).runs[0]
-    assert window(long) == [60, 70, 80, 90, 100, 103]
-    accuracies = [line["test_accuracy"] for line in long.record.evaluations if line["round"] > 53]
-    assert compare.window_mean(long, "test_accuracy") == pytest.approx(sum(accuracies) / 6)
+    long = compare.load(samples.experiment(tmp_path / "long", ["fedavg"], [0], rounds=110, every=12)).runs[0]
+    assert window(long) == [72, 84, 96, 108, 110]  # 60 is the fifty-first from the end
+    accuracies = [line["test_accuracy"] for line in long.record.evaluations if line["round"] > 60]
+    assert compare.window_mean(long, "test_accuracy") == pytest.approx(sum(accuracies) / 5)
     assert compare.window_mean(long, "nonsense") is None
     short = compare.load(samples.experiment(tmp_path / "short", ["fedavg"], [0], rounds=49, every=10)).runs[0]
     assert window(short) == [49]
@@ -294,9 +294,9 @@ def test_damaged_files_beside_the_records_are_named(own: Path) -> None:
 
 
 def test_what_real_runs_write_can_be_read(tmp_path: Path) -> None:
-    settings = Settings(rounds=4, evaluate_every=2, clients=12, alpha=1.0, steps=1)
-    contenders = [Contender.parse(text) for text in ("fedawe", "fedavg", "fedau:K=20")]
-    list(run_all(settings, contenders, (0, 1), tmp_path / "x", command="fedawe run"))
+    command = "run --rounds 4 --evaluate-every 2 --clients 12 --alpha 1.0 --steps 1 --seeds 0 1"
+    command += f" --algorithms fedawe fedavg fedau:K=20 --out {tmp_path / 'x'}"
+    subprocess.run([sys.executable, "-m", "fedawe", *command.split()], check=True, capture_output=True)
     experiment = compare.load(tmp_path / "x")
     assert experiment.labels == ("fedawe", "fedavg", "fedau(K=20)")
     assert experiment.problems == ()

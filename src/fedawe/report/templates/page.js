@@ -76,7 +76,7 @@
     ...more,
   });
   const layout = (more) => ({
-    paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", showlegend: false,
+    paper_bgcolor: css("--paper"), plot_bgcolor: css("--paper"), showlegend: false,
     font: { family: getComputedStyle(document.body).fontFamily, size: 12.5, color: css("--ink") },
     margin: { l: 8, r: 12, t: 12, b: 8 },
     modebar: { bgcolor: "rgba(0,0,0,0)", color: css("--soft"), activecolor: css("--accent") },
@@ -240,7 +240,7 @@
         data: traces,
         layout: {
           hovermode: "x unified", uirevision: `${metric.name} ${this.value("range")}`,
-          xaxis: axis("round", { range: this.zoom ?? this.span }),
+          xaxis: axis("round", { range: this.zoom ?? this.span, spikecolor: css("--soft"), spikethickness: 1, spikedash: "dot" }),
           yaxis: axis(metric.title + (metric.share ? " (%)" : ""), { type: logarithmic ? "log" : "linear", range }),
         },
       };
