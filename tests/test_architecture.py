@@ -27,7 +27,7 @@ LAYERS = [
     {"audit", "theory", "diagnostics", "logs", "fit"},
     {"deploy"},
     {"records", "checkpoint", "spec", "flags", "environment", "experiment", "runs"},
-    {"suites"},
+    {"suite", "suites"},
     {"compare", "plots", "report"},
     {"__init__"},  # the public face: what it gathers may not look back at it
     {"cli", "__main__"},

@@ -13,9 +13,10 @@ import pytest
 import safetensors.torch
 import torch
 
-from fedawe import checkpoint, records, runs
+from fedawe import checkpoint, records, suite
 from fedawe.errors import UserError
-from fedawe.experiment import Contender, Settings
+from fedawe.experiment import Contender, Settings, World
+from fedawe.suite import Execution
 
 SETTINGS = Settings(model="softmax", clients=20, rounds=30, batch=16, evaluate_every=4)
 ALL = ("fedawe", "fedavg", "fedavg-all", "fedavg-known", "fedau", "f3ast", "mifa", "fedvarp")
@@ -26,7 +27,7 @@ class Crash(Exception):
 
 
 def execute(
-    out, algorithms=("fedawe",), settings=SETTINGS, crash_at=None, checkpoint_every=3, warnings=None, seeds=(0,)
+    out, algorithms=("fedawe",), settings=SETTINGS, crash_at=None, checkpoint_every=3, warnings=None, seeds=(0,), **how
 ):
     """The records; or a crash in the middle of round `crash_at`."""
 
@@ -36,11 +37,9 @@ def execute(
 
     contenders = [Contender.parse(text) for text in algorithms]
     warn = (lambda _: None) if warnings is None else warnings.append
-    return list(
-        runs.run(
-            settings, contenders, seeds, out, command="test", checkpoint_every=checkpoint_every, tell=tell, warn=warn
-        )
-    )
+    execution = Execution(checkpoint_every=checkpoint_every, **{"engine": "stacked", **how})
+    found = suite.run(settings, contenders, seeds, out, command="test", execution=execution, tell=tell, warn=warn)
+    return list(found)
 
 
 def stable(path: Path) -> list[str]:
@@ -184,7 +183,7 @@ def test_a_lost_or_damaged_model_is_made_again(whole, tmp_path, harm):
 
 
 def test_the_model_is_the_one_that_was_evaluated(whole):
-    world = runs.World.of(SETTINGS.resolved(), 0)
+    world = World.of(SETTINGS.resolved(), 0)
     x = safetensors.torch.load((whole / "fedawe" / "seed-0" / "model.safetensors").read_bytes())["x"]
     last = records.read(whole / "fedawe" / "seed-0" / "record.jsonl").evaluations[-1]
     assert world.task.evaluate(x)["test_loss"] == last["test_loss"]
@@ -215,7 +214,7 @@ def test_a_second_process_on_the_folder_is_refused(tmp_path):
             seen.append(other.stderr)
 
     contenders = [Contender.parse("fedavg")]
-    list(runs.run(SETTINGS, contenders, (0,), tmp_path / "x", command="test", tell=tell))
+    list(suite.run(SETTINGS, contenders, (0,), tmp_path / "x", command="test", tell=tell))
     assert "in use by another process" in seen[0]
 
 

@@ -1,8 +1,10 @@
 """Traces: drawing, asking, saving, loading, refusing."""
 
+import gc
 import io
 import math
 import re
+import warnings
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -380,7 +382,6 @@ def npz(**arrays: Any) -> bytes:
     [
         ("trace.npz", b"", "cannot be read"),
         ("trace.npz", b"round,client\n0,0\n", "cannot be read"),
-        ("trace.npz", npz(on=SOME)[:-30], "cannot be read"),
         ("trace.npz", npy(SOME), "npz"),
         ("trace.npz", npz(off=SOME), "no array 'on'.*off"),
         ("trace.npz", npz(on=np.array([[0, 3]])), "0 and 1"),
@@ -399,6 +400,17 @@ def test_a_file_that_is_no_trace_is_refused_by_name(tmp_path: Path, name: str, c
         fedawe.Trace.load(tmp_path / name)
     assert str(refusal.value).startswith(str(tmp_path / name))
     assert "\n" not in str(refusal.value)
+
+
+def test_an_unfinished_npz_is_refused_by_name_and_closed(tmp_path: Path) -> None:
+    path = tmp_path / "trace.npz"
+    path.write_bytes(npz(on=SOME)[:-30])
+    with warnings.catch_warnings(record=True) as left_open:
+        warnings.simplefilter("always")
+        with pytest.raises(fedawe.UserError, match=re.escape(f"{path}: cannot be read")):
+            fedawe.Trace.load(path)
+        gc.collect()
+    assert [str(warning.message) for warning in left_open] == []
 
 
 def test_a_damaged_npz_is_refused_by_name_wherever_the_damage_is(tmp_path: Path) -> None:

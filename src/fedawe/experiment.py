@@ -1,7 +1,9 @@
 """What a comparison has in common: a task, a way to come and go, a way to train; and from a seed, all of it."""
 
 import dataclasses
+import warnings
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -9,13 +11,16 @@ import torch
 
 from fedawe.algorithms import ALGORITHMS, Algorithm
 from fedawe.availability import DYNAMICS, Array, class_weights, probabilities_from_labels
+from fedawe.data import default_folder, load
+from fedawe.data.cache import names
+from fedawe.data.sets import KNOWN
 from fedawe.errors import UserError
 from fedawe.flags import Number, Numbers, Whole
 from fedawe.local import Local, Rate
 from fedawe.rng import rng
 from fedawe.spec import Spec
-from fedawe.tasks import Quadratic, Task, classification, digits, from_npz
-from fedawe.tasks.classification import ModelName
+from fedawe.tasks import Augment, Data, Quadratic, Task, classification, digits, from_npz
+from fedawe.tasks.base import Rule
 from fedawe.trace import Trace
 
 
@@ -24,9 +29,10 @@ class Settings:
     """Everything that the runs of one folder share."""
 
     task: str = "digits"
-    """digits (bundled handwritten digits), quadratic (the paper's Example 1), or the path of your own .npz"""
-    model: ModelName = "mlp"
-    """network for digits and npz"""
+    """digits (bundled handwritten digits), quadratic (the paper's Example 1), the path of your own .npz, or
+    a data set added with `fedawe data`: svhn, cifar10, cinic10"""
+    model: Literal["softmax", "mlp", "cnn", "paper"] | None = None
+    """network (default: paper, the paper's own, for svhn, cifar10 and cinic10; mlp for the others)"""
     dynamics: str = "sine"
     """stationary, staircase, sine, interleaved, markov, cyclic, with options as in sine:gamma=0.2,period=40;
     or the path of a recorded trace (.npz or .csv)"""
@@ -46,8 +52,13 @@ class Settings:
     """paper: eta0 / sqrt(t/10 + 1)"""
     steps: int = 10
     """local steps per round"""
-    batch: int = 32
-    """samples per step; a client that has fewer uses all"""
+    batch: Whole = None
+    """samples per step; a client that has fewer uses all (default 128 for sets of `fedawe data`, else 32)"""
+    batches: Rule = "iid"
+    """iid: drawn anew in every step; epochs: shuffled epochs that go on from round to round, as the authors have it"""
+    augment: Literal["none", "image", "batch"] | None = None
+    """random crops, and flips except for svhn: of each image, or of a whole batch alike as the authors have it
+    (default: image for sets of `fedawe data`, else none)"""
     clip_grad: Number = None
     """largest norm of a stochastic gradient (default: no clip)"""
     evaluate_every: int = 5
@@ -79,12 +90,23 @@ class Settings:
             raise UserError(f"p has {len(self.p)} numbers for {clients} clients; give one for all or one for each")
         if not all(0 <= p <= 1 for p in self.p):
             raise UserError(f"p is {' '.join(map(str, self.p))}; expected probabilities in [0, 1]")
-        if self.task not in ("digits", "quadratic") and not self.task.endswith(".npz"):
-            raise UserError(f"unknown task {self.task!r}; expected digits, quadratic, or the path of an .npz file")
         eta0 = self.eta0 if self.eta0 is not None else 0.005 if quadratic else 0.1
-        settings = dataclasses.replace(self, clients=clients, rounds=rounds, eta0=eta0)
+        kept = self.is_image_set()
+        settings = dataclasses.replace(
+            self,
+            clients=clients,
+            rounds=rounds,
+            eta0=eta0,
+            model=self.model or ("paper" if kept else "mlp"),
+            batch=self.batch if self.batch is not None else 128 if kept else 32,
+            augment=self.augment or ("image" if kept else "none"),
+        )
         settings.local()
         return settings
+
+    def is_image_set(self) -> bool:
+        """Whether the task is one of the data sets that `fedawe data` keeps."""
+        return self.task not in ("digits", "quadratic") and not self.task.endswith(".npz")
 
     def _recorded(self) -> Trace | None:
         """The recorded trace, if that is what `dynamics` names."""
@@ -102,7 +124,8 @@ class Settings:
     def local(self) -> Local:
         """How clients train."""
         assert self.eta0 is not None, "resolved first"
-        return Local(Rate(self.eta0, self.schedule), self.steps, self.batch, self.clip_grad)
+        assert self.batch is not None
+        return Local(Rate(self.eta0, self.schedule), self.steps, self.batch, self.clip_grad, self.batches)
 
 
 @dataclass(frozen=True)
@@ -115,20 +138,13 @@ class World:
     p: Array | None  # base probabilities [m]; unknown for a recorded trace
 
     @classmethod
-    def of(cls, settings: Settings, seed: int) -> "World":
-        """seed -> partition -> label frequencies -> p_i -> trace."""
+    def of(cls, settings: Settings, seed: int, folder: Path | None = None) -> "World":
+        """seed -> partition -> label frequencies -> p_i -> trace; image sets are looked for in `folder`."""
         if seed < 0:
             raise UserError(f"a seed is a whole number from 0, not {seed}")
         assert settings.clients is not None
         assert settings.rounds is not None
-        task: Task
-        if settings.task == "quadratic":
-            task = Quadratic(torch.linspace(0, 100, settings.clients, dtype=torch.float64)[:, None])
-        else:
-            data = digits() if settings.task == "digits" else from_npz(settings.task)
-            task = classification(
-                data, settings.model, settings.clients, settings.alpha, seed, keep_empty=settings.keep_empty
-            )
+        task = _task(settings, seed, folder)
         recorded = settings._recorded()
         if recorded is not None:
             return cls(seed, task, recorded.first(settings.rounds), None)
@@ -141,6 +157,37 @@ class World:
         spec = Spec.parse(settings.dynamics, DYNAMICS, "dynamics")
         dynamics = spec.build(DYNAMICS[spec.name])
         return cls(seed, task, Trace.draw(dynamics, p, settings.rounds, seed), p)
+
+
+def _task(settings: Settings, seed: int, folder: Path | None) -> Task:
+    assert settings.clients is not None
+    assert settings.model is not None
+    if settings.task == "quadratic":
+        return Quadratic(torch.linspace(0, 100, settings.clients, dtype=torch.float64)[:, None])
+    if settings.is_image_set():
+        data = stored(settings.task, folder)
+    else:
+        data = digits() if settings.task == "digits" else from_npz(settings.task)
+    if settings.augment != "none" and len(data.shape) != 3:
+        raise UserError(f"augment is for images; the samples of {data.name} have the shape {list(data.shape)}")
+    per = settings.augment
+    augment = Augment(settings.task != "svhn", per) if per == "image" or per == "batch" else None
+    return classification(
+        data, settings.model, settings.clients, settings.alpha, seed, keep_empty=settings.keep_empty, augment=augment
+    )
+
+
+def stored(name: str, folder: Path | None) -> Data:
+    """A data set that `fedawe data` keeps, as it lies in the cache."""
+    if name not in KNOWN and name not in names(folder or default_folder()):
+        known = ", ".join(["digits", "quadratic", *KNOWN])
+        raise UserError(f"unknown task {name!r}; expected {known}, a set added with fedawe data, or an .npz file")
+    found = load(name, folder)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")  # nobody writes to it
+        x_train, x_test = torch.from_numpy(found.x_train), torch.from_numpy(found.x_test)
+    y_train, y_test = (torch.from_numpy(np.array(y)) for y in (found.y_train, found.y_test))
+    return Data(found.name, x_train, y_train, x_test, y_test, found.mean, found.std)
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ import numpy as np
 from fedawe import checkpoint, records
 from fedawe.algorithms import State
 from fedawe.algorithms.versions import Versions
+from fedawe.engines import Engine
 from fedawe.environment import environment
 from fedawe.errors import Diverged, UserError
 from fedawe.experiment import Contender, Settings, World
@@ -72,6 +73,11 @@ class Folder:
         if inputs != self._inputs():
             raise UserError(f"{self.out} was made from another {' or '.join(inputs)}; choose another --out")
 
+    def stacked(self) -> bool | None:
+        """How clients were grouped when it began, which decides the last bits of a result; None if it has not begun."""
+        known = self.out / "experiment.json"
+        return bool(json.loads(known.read_text())["stacked"]) if known.exists() else None
+
     @contextmanager
     def held(self) -> Iterator[None]:
         """Nobody else writes here meanwhile."""
@@ -89,6 +95,7 @@ class Folder:
             "format": FORMAT,
             "command": self.command,
             "settings": self._settings(),
+            "stacked": worlds[0].task.stacked,
             "inputs": self._inputs(),
             "environment": environment(),
         }
@@ -144,6 +151,7 @@ class Run:
             "local": repr(self.local),
             "seed": world.seed,
             "parameters": len(self.state.latest),
+            "stacked": world.task.stacked,
             "settings": folder._settings(),
         }
 
@@ -152,7 +160,7 @@ class Run:
         """For people."""
         return f"{self.label}, seed {self.world.seed}"
 
-    def execute(self, tell: Callable[[Progress], None], warn: Callable[[str], None]) -> records.Record:
+    def execute(self, engine: Engine, tell: Callable[[Progress], None], warn: Callable[[str], None]) -> records.Record:
         """Run it from where it stopped; a run that is complete is left as it is."""
         file = new_folder(self.path) / records.NAME
         state, kept = self.state, [self.header]
@@ -169,14 +177,17 @@ class Run:
             if resumed is not None:
                 state = resumed
                 kept += [line for line in record.evaluations if line["round"] <= state.t + 1]
-        return self._go_on(file, state, kept, tell)
+        engine.use(self.world.task, self.local)
+        return self._go_on(file, state, kept, engine, tell)
 
     def _evaluations(self, rounds: int) -> list[int]:
         """After which rounds there is an evaluation, up to `rounds`: 0, every so many, and the last."""
         total = self.world.trace.rounds
         return [n for n in range(rounds + 1) if n % self.settings.evaluate_every == 0 or n == total]
 
-    def _go_on(self, file: Path, state: State, kept: list[Line], tell: Callable[[Progress], None]) -> records.Record:
+    def _go_on(
+        self, file: Path, state: State, kept: list[Line], engine: Engine, tell: Callable[[Progress], None]
+    ) -> records.Record:
         began, before = time.perf_counter(), float(kept[-1].get("elapsed_seconds", 0.0))
         with records.Writer(file, kept) as writer:
 
@@ -185,7 +196,7 @@ class Run:
                 return line
 
             try:
-                end = self._rounds(state, kept, writer, write, tell)
+                end = self._rounds(state, kept, engine, writer, write, tell)
             except Diverged as stopped:
                 end = {"status": "diverged", "message": f"{self.name}: {stopped}"}
             write({"kind": "end", **end})
@@ -196,6 +207,7 @@ class Run:
         self,
         state: State,
         kept: list[Line],
+        engine: Engine,
         writer: records.Writer,
         write: Callable[[Line], Line],
         tell: Callable[[Progress], None],
@@ -204,10 +216,12 @@ class Run:
         evaluations = set(self._evaluations(total))
 
         def evaluate(rounds: int, active: int) -> Line:
-            return write({"kind": "evaluation", "round": rounds, "active": active, **self._metrics(state)})
+            return write({"kind": "evaluation", "round": rounds, "active": active, **self._metrics(state, engine)})
 
         last = kept[-1] if len(kept) > 1 else evaluate(0, 0)
-        for step in simulate(world.task, self.algorithm, world.trace, self.local, seed=world.seed, resume=state):
+        for step in simulate(
+            world.task, self.algorithm, world.trace, self.local, seed=world.seed, resume=state, engine=engine
+        ):
             state, n = step.state, step.t + 1
             if n in evaluations:
                 last = evaluate(n, len(step.A))
@@ -219,11 +233,11 @@ class Run:
         write_atomically(self.path / "model.safetensors", model)
         return {"status": "complete", "model_sha256": hashlib.sha256(model).hexdigest()}
 
-    def _metrics(self, state: State) -> Line:
+    def _metrics(self, state: State, engine: Engine) -> Line:
         """The model's, and for FedAWE, whose model is x-bar, the last aggregate's too."""
-        out: Line = dict(self.world.task.evaluate(self.algorithm.model(state)))
+        out: Line = dict(engine.evaluate(self.algorithm.model(state)))
         if isinstance(state, Versions):
-            out.update({f"latest_{k}": v for k, v in self.world.task.evaluate(state.latest).items()})
+            out.update({f"latest_{k}": v for k, v in engine.evaluate(state.latest).items()})
             out["live_versions"] = len(state.models)
         bad = records.not_finite(out)
         if bad is not None:
@@ -237,43 +251,3 @@ class Run:
             return True
         file = self.path / "model.safetensors"
         return file.exists() and hashlib.sha256(file.read_bytes()).hexdigest() == sha256
-
-
-def run(
-    settings: Settings,
-    contenders: Sequence[Contender],
-    seeds: Sequence[int],
-    out: Path,
-    *,
-    command: str,
-    checkpoint_every: int = 50,
-    tell: Callable[[Progress], None] = lambda _: None,
-    warn: Callable[[str], None] = lambda _: None,
-) -> Iterator[records.Record]:
-    """Every algorithm under every seed, one after another; everything is checked before anything is written."""
-    settings = settings.resolved()
-    if checkpoint_every < 1:
-        raise UserError(f"checkpoint_every is {checkpoint_every}; expected a whole number from 1")
-    for what, values in (("an algorithm", [c.label for c in contenders]), ("a seed", list(map(str, seeds)))):
-        if not values:
-            raise UserError(f"no {what.split()[1]} given; name at least one")
-        if len(set(values)) < len(values):
-            raise UserError(f"{what} was given twice: {' '.join(values)}")
-    folder = Folder(out, settings, command)
-    folder.check()
-    worlds = [World.of(settings, seed) for seed in seeds]
-    todo = [Run(folder, contender, world, checkpoint_every) for world in worlds for contender in contenders]
-    return _each(folder, worlds, todo, tell, warn)
-
-
-def _each(
-    folder: Folder,
-    worlds: Sequence[World],
-    todo: Sequence[Run],
-    tell: Callable[[Progress], None],
-    warn: Callable[[str], None],
-) -> Iterator[records.Record]:
-    with folder.held():
-        folder.prepare(worlds)
-        for each in todo:
-            yield each.execute(tell, warn)

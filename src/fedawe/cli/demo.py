@@ -8,7 +8,9 @@ from fedawe import compare, report
 from fedawe.algorithms import ALGORITHMS
 from fedawe.cli.report import print_summary
 from fedawe.cli.run import execute
+from fedawe.engines import cores
 from fedawe.experiment import Settings
+from fedawe.suite import Execution
 
 
 @dataclass(frozen=True)
@@ -21,7 +23,7 @@ class Demo:
     def run(self) -> None:
         """Run, compare, report."""
         began = time.perf_counter()
-        execute(Settings(rounds=300).resolved(), tuple(ALGORITHMS), (0, 1, 2), self.out, checkpoint_every=50)
+        execute(Settings(rounds=300).resolved(), tuple(ALGORITHMS), (0, 1, 2), self.out, Execution(jobs=cores()))
         page = report.write(self.out)
         print_summary(compare.load(self.out))
         print(f"report: {page}\ntook {time.perf_counter() - began:.0f} s")

@@ -12,7 +12,7 @@ import tyro
 from tyro.conf import subcommand
 
 from fedawe import __version__
-from fedawe.cli import demo, report, run, trace
+from fedawe.cli import data, demo, report, run, trace
 from fedawe.errors import UserError
 
 DESCRIPTION = "Federated learning when clients come and go."
@@ -31,11 +31,19 @@ Trace = (
     | Annotated[trace.Check, subcommand("check")]
 )
 
+Data = (
+    Annotated[data.DataAdd, subcommand("add")]
+    | Annotated[data.DataList, subcommand("list")]
+    | Annotated[data.DataCheck, subcommand("check")]
+    | Annotated[data.DataDownload, subcommand("download")]
+)
+
 Verbs: Any = (
     Annotated[demo.Demo, subcommand("demo")]
     | Annotated[run.Run, subcommand("run")]
     | Annotated[report.Report, subcommand("report")]
     | Annotated[Trace, subcommand("trace", description="Draw, show or check a trace of who was there when.")]
+    | Annotated[Data, subcommand("data", description="Add, list, check or download data sets.")]
 )
 
 

@@ -5,15 +5,19 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 import torch
 import tyro
 
-from fedawe import records, runs
+from fedawe import suite
 from fedawe.algorithms import ALGORITHMS
 from fedawe.cli.show import progress
+from fedawe.engines import keep_freed_memory
 from fedawe.experiment import Contender, Settings
-from fedawe.flags import Names
+from fedawe.flags import Names, Whole
+from fedawe.records import Record
+from fedawe.suite import Execution
 
 
 @dataclass(frozen=True)
@@ -27,6 +31,14 @@ class Run:
     """each seed is its own partition, trace and initial model, shared by all algorithms"""
     out: Path = Path("runs/latest")
     """folder of records and models"""
+    data: Path | None = None
+    """folder of the data sets added with `fedawe data` (default: $FEDAWE_DATA, or the user's cache)"""
+    engine: Literal["auto", "one", "stacked"] = "auto"
+    """train clients one after another, or stacked into one computation (auto: what is faster here)"""
+    workers: Whole = None
+    """processes that share the clients of a round (default: all cores where rounds are long)"""
+    jobs: int = 1
+    """runs at once, one core each"""
     checkpoint_every: int = 50
     """rounds between checkpoints"""
 
@@ -34,26 +46,28 @@ class Run:
         """Run what has not run yet."""
         settings = self.settings.resolved()
         algorithms = self.algorithms or tuple(n for n in ALGORITHMS if n != "fedavg-known" or settings.knows_p())
-        execute(settings, algorithms, self.seeds, self.out, self.checkpoint_every)
+        how = Execution(self.engine, self.workers, self.jobs, self.checkpoint_every, self.data)
+        execute(settings, algorithms, self.seeds, self.out, how)
         print(f"compare them: fedawe report {shlex.quote(str(self.out))}")
 
 
 def execute(
-    settings: Settings, algorithms: Sequence[str], seeds: Sequence[int], out: Path, checkpoint_every: int
-) -> list[records.Record]:
+    settings: Settings, algorithms: Sequence[str], seeds: Sequence[int], out: Path, execution: Execution
+) -> list[Record]:
     """All runs, with progress, and in the end what became of them."""
-    torch.set_num_threads(1)  # many small products: threads cost more than they bring, and bits stay the same
+    torch.set_num_threads(1)  # one thread a process: bits stay the same, and many small products want no more
+    keep_freed_memory()
     command = shlex.join(["fedawe", *sys.argv[1:]])
     contenders = [Contender.parse(text) for text in algorithms]
-    found: list[records.Record] = []
+    found: list[Record] = []
     with progress(total=len(algorithms) * len(seeds)) as shown:
-        for record in runs.run(
+        for record in suite.run(
             settings,
             contenders,
             seeds,
             out,
             command=command,
-            checkpoint_every=checkpoint_every,
+            execution=execution,
             tell=shown.tell,
             warn=shown.warn,
         ):

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
 
-import torch
 from torch import Tensor
 
 from fedawe.local import Local, innovations
@@ -18,6 +17,9 @@ class Engine(Protocol):
 
     def evaluate(self, x: Tensor) -> Metrics:
         """How good the model x [d] is."""
+
+    def use(self, task: Task, local: Local) -> None:
+        """From now on another task, or another way to train."""
 
     def close(self) -> None:
         """Give back what it holds."""
@@ -52,7 +54,5 @@ class Inline:
     def close(self) -> None:
         """Nothing to give back."""
 
-
-def device() -> torch.device:
-    """Where tensors live: a CUDA device if there is one."""
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    def use(self, task: Task, local: Local) -> None:
+        self.task, self.local = task, local

@@ -29,24 +29,31 @@ class Processes:
     """`workers` processes share the groups of clients of a round; whoever is free takes the next.
 
     Groups are the same for any number of workers, and each is trained on one thread, so the numbers are the same too.
-    `rows` is how many clients can be active at once.
+    `rows` is how many clients can be active at once, `like` a model [d].
     """
 
     def __init__(self, task: Task, local: Local, workers: int, rows: int, like: Tensor) -> None:
-        self.task, self.local = task, local
-        self.shared = Shared(
-            *(like.new_zeros(s).share_memory_() for s in ((rows, len(like)), (rows, len(like)), like.shape))
-        )
+        d = len(like)
+        self.shared = Shared(*(like.new_zeros(size).share_memory_() for size in ((rows, d), (rows, d), (d,))))
         context = mp.get_context("spawn")  # a forked child may inherit a lock of the thread pools
         self.pipes: list[Connection] = []
         self.processes: list[Any] = []
         for _ in range(workers):
             ours, theirs = context.Pipe()
-            process = context.Process(target=_serve, args=(theirs, task, local, self.shared), daemon=True)
+            process = context.Process(target=_serve, args=(theirs, self.shared), daemon=True)
             process.start()
             theirs.close()
             self.pipes.append(ours)
             self.processes.append(process)
+        self.use(task, local)
+
+    def use(self, task: Task, local: Local) -> None:
+        """From now on this task; its data goes to shared memory once, whoever reads it."""
+        self.task, self.local = task, local
+        for pipe in self.pipes:
+            self._send(pipe, ("use", task, local))
+        for pipe in self.pipes:
+            self._receive(pipe)
 
     def innovations(self, X: Tensor, A: Tensor, t: int, seed: int, visits: Tensor) -> Tensor:
         k = len(A)
@@ -111,22 +118,25 @@ class Processes:
                 process.join()
 
 
-def _serve(pipe: Connection, task: Task, local: Local, shared: Shared) -> None:
+def _serve(pipe: Connection, shared: Shared) -> None:
     """A worker: take a job, do it, answer, until there is nobody to answer to."""
     torch.set_num_threads(1)
     keep_freed_memory()
+    task: Any = None
+    local: Any = None
     while True:
         try:
-            kind, what, work = pipe.recv()
+            kind, what, more = pipe.recv()
         except (EOFError, KeyboardInterrupt):
             return
         try:
             answer: Any = None
-            if kind == "train":
+            if kind == "use":
+                task, local = what, more
+            elif kind == "train":
                 rows = slice(*what)
-                shared.G[rows] = train(task, local, shared.X[rows], work)
+                shared.G[rows] = train(task, local, shared.X[rows], more)
             else:
-                assert isinstance(task, Divisible)
                 answer = task.ask(shared.x, what)
             pipe.send((False, answer))
         except KeyboardInterrupt:

@@ -1,14 +1,18 @@
 """What can be learned: quadratics, the bundled digits, a user's own npz, a user's own module."""
 
+from fedawe.tasks.augment import Augment
 from fedawe.tasks.base import Task
 from fedawe.tasks.classification import Classification, classification, network_for
+from fedawe.tasks.convnet import ConvNet
 from fedawe.tasks.data import Data, digits, from_npz
 from fedawe.tasks.networks import Dense, ModuleNetwork, Network
 from fedawe.tasks.partition import dirichlet_partition, label_frequencies
 from fedawe.tasks.quadratic import Quadratic
 
 __all__ = [
+    "Augment",
     "Classification",
+    "ConvNet",
     "Data",
     "Dense",
     "ModuleNetwork",

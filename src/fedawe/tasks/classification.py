@@ -14,11 +14,13 @@ from fedawe.errors import UserError
 from fedawe.rng import rng
 from fedawe.tasks.augment import Augment
 from fedawe.tasks.base import Metrics, Task, Work
+from fedawe.tasks.convnet import ConvNet
 from fedawe.tasks.data import Data
 from fedawe.tasks.networks import Dense, ModuleNetwork, Network, cross_entropy
 from fedawe.tasks.partition import Indices, dirichlet_partition, label_frequencies
 
-ModelName = Literal["softmax", "mlp", "cnn"]
+ModelName = Literal["softmax", "mlp", "cnn", "paper"]
+PAPER = {"svhn": ((128,), 0.0), "cifar10": ((256, 64), 0.0), "cinic10": ((512, 256), 0.2)}  # hidden layers, dropout
 PIECE = 1024  # samples asked at once
 
 
@@ -186,19 +188,22 @@ class Classification(Task):
 
 
 def network_for(data: Data, model: ModelName) -> Network:
-    """Softmax regression, an MLP with 64 hidden units, or a small CNN, in the shape of the data."""
+    """Softmax regression, an MLP with 64 hidden units, a small CNN, or the paper's, in the shape of the data."""
     shape = data.shape
     features = shape.numel()
     if model == "softmax":
         return Dense((features, data.classes))
     if model == "mlp":
         return Dense((features, 64, data.classes))
-    if model != "cnn":
-        raise UserError(f"model is {model!r}; expected softmax, mlp or cnn")
+    if model not in ("cnn", "paper"):
+        raise UserError(f"model is {model!r}; expected softmax, mlp, cnn or paper")
     if len(shape) != 3 or min(shape[1:]) < 4:
         raise UserError(
             f"a cnn needs images of at least 4 x 4; the samples of {data.name} have the shape {list(shape)}"
         )
+    if model == "paper":
+        hidden, dropout = PAPER.get(data.name, PAPER["svhn"])
+        return ConvNet((shape[0], shape[1], shape[2]), hidden, data.classes, dropout)
     return ModuleNetwork(partial(_small_cnn, *shape, data.classes))
 
 
@@ -221,8 +226,10 @@ def classification(
     clients: int = 100,
     alpha: float = 0.1,
     seed: int = 0,
+    *,
     keep_empty: bool = False,
+    augment: Augment | None = None,
 ) -> Classification:
-    """The data shared out by the authors' Dirichlet rule under `seed`, with one of the small networks."""
+    """The data shared out by the authors' Dirichlet rule under `seed`, with one of the named networks."""
     parts = dirichlet_partition(data.y_train.numpy(), clients, alpha, rng(seed, "partition"))
-    return Classification(data, network_for(data, model), parts, keep_empty)
+    return Classification(data, network_for(data, model), parts, keep_empty, augment)

@@ -106,6 +106,3 @@ class ConvNet:
 def _blocked(inputs: Tensor) -> bool:
     """Whether oneDNN's own layout can be had."""
     return inputs.device.type == "cpu" and inputs.dtype == torch.float32 and torch.backends.mkldnn.is_available()
-
-
-SVHN, CIFAR10, CINIC10 = ConvNet(), ConvNet(hidden=(256, 64)), ConvNet(hidden=(512, 256), dropout=0.2)

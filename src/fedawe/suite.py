@@ -1,0 +1,212 @@
+"""Several runs: one after another with all cores on each, or several at once with one core each."""
+
+import multiprocessing
+import threading
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from fedawe.engines import Engine, Inline, Processes, best_workers, better_stacked, keep_freed_memory
+from fedawe.errors import UserError
+from fedawe.experiment import Contender, Settings, World
+from fedawe.records import Record
+from fedawe.runs import Folder, Progress, Run
+from fedawe.tasks import Classification
+
+Tell = Callable[[Progress], None]
+Warn = Callable[[str], None]
+TRIES = 2  # of a run whose process was killed from outside
+
+
+@dataclass(frozen=True)
+class Execution:
+    """How runs are executed; none of it changes a number, but for `engine` in the last bits.
+
+    engine   how clients are trained: one after another, several stacked into one computation, or what is faster here
+    workers  processes that share the clients of a round; None: as many as there are cores where rounds are long
+    jobs     runs at once
+    """
+
+    engine: Literal["auto", "one", "stacked"] = "auto"
+    workers: int | None = None
+    jobs: int = 1
+    checkpoint_every: int = 50
+    data: Path | None = None
+
+    def check(self) -> None:
+        """Refuses what cannot be meant."""
+        for name in ("jobs", "checkpoint_every"):
+            if getattr(self, name) < 1:
+                raise UserError(f"{name} is {getattr(self, name)}; expected a whole number from 1")
+        if self.workers is not None and self.workers < 1:
+            raise UserError(f"workers is {self.workers}; expected a whole number from 1")
+        if self.jobs > 1 and (self.workers or 1) > 1:
+            raise UserError(f"{self.jobs} jobs with {self.workers} workers each: choose one of the two")
+
+
+def run(
+    settings: Settings,
+    contenders: Sequence[Contender],
+    seeds: Sequence[int],
+    out: Path,
+    *,
+    command: str,
+    execution: Execution | None = None,
+    tell: Tell = lambda _: None,
+    warn: Warn = lambda _: None,
+) -> Iterator[Record]:
+    """Every algorithm under every seed; everything is checked before anything is written."""
+    settings, execution = settings.resolved(), execution or Execution()
+    execution.check()
+    for what, values in (("an algorithm", [c.label for c in contenders]), ("a seed", list(map(str, seeds)))):
+        if not values:
+            raise UserError(f"no {what.split()[1]} given; name at least one")
+        if len(set(values)) < len(values):
+            raise UserError(f"{what} was given twice: {' '.join(values)}")
+    folder = Folder(out, settings, command)
+    folder.check()
+    worlds = [World.of(settings, seed, execution.data) for seed in seeds]
+    stacked = _stacked(folder, worlds[0], execution)
+    for world in worlds:
+        _group(world, stacked)
+    todo = [Run(folder, contender, world, execution.checkpoint_every) for world in worlds for contender in contenders]
+    return _each(folder, worlds, todo, contenders, execution, tell, warn)
+
+
+def _stacked(folder: Folder, world: World, execution: Execution) -> bool:
+    """How clients are grouped: as before, as asked for, or what is faster."""
+    before = folder.stacked()
+    asked = None if execution.engine == "auto" else execution.engine == "stacked"
+    if before is not None and asked is not None and before != asked:
+        was = "stacked" if before else "one"
+        raise UserError(f"{folder.out} was begun with engine {was}, not {execution.engine}; choose another --out")
+    if before is not None or asked is not None:
+        return bool(before if asked is None else asked)
+    return better_stacked(world.task, folder.settings.local(), world.seed)
+
+
+def _group(world: World, stacked: bool) -> None:
+    if isinstance(world.task, Classification):
+        world.task.stacked_clients = stacked
+
+
+def _each(
+    folder: Folder,
+    worlds: Sequence[World],
+    todo: Sequence[Run],
+    contenders: Sequence[Contender],
+    execution: Execution,
+    tell: Tell,
+    warn: Warn,
+) -> Iterator[Record]:
+    with folder.held():
+        folder.prepare(worlds)
+        if execution.jobs > 1 and len(todo) > 1:
+            names = [(contender, world.seed) for world in worlds for contender in contenders]
+            yield from _at_once(folder, names, worlds[0].task.stacked, execution, tell, warn)
+        else:
+            with closing(_engine(todo, execution)) as engine:
+                for each in todo:
+                    yield each.execute(engine, tell, warn)
+
+
+def _engine(todo: Sequence[Run], execution: Execution) -> Engine:
+    first, rows = todo[0], max(int(run.world.trace.on.sum(1).max()) for run in todo)
+    workers = execution.workers
+    if workers is None:
+        active = float(first.world.trace.on.sum(1).mean())
+        workers = best_workers(first.world.task, first.local, first.world.seed, active)
+    if workers == 1:
+        return Inline(first.world.task, first.local)
+    return Processes(first.world.task, first.local, workers, max(rows, 1), first.state.latest)
+
+
+def _at_once(
+    folder: Folder,
+    names: Sequence[tuple[Contender, int]],
+    stacked: bool,
+    execution: Execution,
+    tell: Tell,
+    warn: Warn,
+) -> Iterator[Record]:
+    """`jobs` processes take the runs in turn; one that fails is told of and does not stop the others."""
+    context = multiprocessing.get_context("spawn")
+    with context.Manager() as manager:
+        told: Any = manager.Queue()
+        listener = threading.Thread(target=_listen, args=(told, tell, warn), daemon=True)
+        listener.start()
+        waiting = [(contender, seed, 1) for contender, seed in names]
+        failed: list[str] = []
+        ours = False  # whether a failure is a bug of ours
+        while waiting:
+            batch, waiting = waiting, []
+            with ProcessPoolExecutor(execution.jobs, context, initializer=_begin) as pool:
+                running: dict[Future[Record], tuple[Contender, int, int]] = {}
+                try:
+                    for contender, seed, tries in batch:
+                        job = pool.submit(_run_one, folder, contender, seed, stacked, execution, told)
+                        running[job] = (contender, seed, tries)
+                    while running:
+                        done, _ = wait(running, return_when=FIRST_COMPLETED)
+                        for job in done:
+                            contender, seed, tries = running.pop(job)
+                            try:
+                                yield job.result()
+                            except BrokenProcessPool:
+                                if tries < TRIES:
+                                    waiting.append((contender, seed, tries + 1))
+                                else:
+                                    ours = True
+                                    failed.append(f"{contender.label}, seed {seed}: its process was killed")
+                            except (UserError, _Failed) as failure:
+                                ours = ours or isinstance(failure, _Failed)
+                                failed.append(f"{contender.label}, seed {seed}: {failure}")
+                except BaseException:
+                    for process in list((pool._processes or {}).values()):
+                        process.terminate()
+                    raise
+        told.put(None)
+        listener.join()
+    if failed:
+        raise (RuntimeError if ours else UserError)(
+            "\n".join([f"{len(failed)} of {len(names)} runs failed, the others are complete:", *failed])
+        )
+
+
+class _Failed(Exception):
+    """A run that raised, with its traceback as text."""
+
+
+def _begin() -> None:
+    torch.set_num_threads(1)
+    keep_freed_memory()
+
+
+def _run_one(folder: Folder, contender: Contender, seed: int, stacked: bool, execution: Execution, told: Any) -> Record:
+    """In a process of its own: one run."""
+    try:
+        world = World.of(folder.settings, seed, execution.data)
+        _group(world, stacked)
+        each = Run(folder, contender, world, execution.checkpoint_every)
+        return each.execute(Inline(world.task, each.local), told.put, told.put)
+    except UserError:
+        raise
+    except Exception:
+        raise _Failed(traceback.format_exc()) from None
+
+
+def _listen(told: Any, tell: Tell, warn: Warn) -> None:
+    """Pass on what the processes tell."""
+    with suppress(EOFError, BrokenPipeError, ConnectionError):
+        while (message := told.get()) is not None:
+            if isinstance(message, Progress):
+                tell(message)
+            else:
+                warn(message)

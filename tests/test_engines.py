@@ -1,0 +1,191 @@
+"""Engines: the same numbers whoever computes them."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import fedawe
+from fedawe import records, suite
+from fedawe.engines import Inline, Processes, better_stacked, cores, keep_freed_memory
+from fedawe.experiment import Contender, Settings
+from fedawe.local import STACK, groups, innovations
+from fedawe.suite import Execution
+from fedawe.tasks import Augment, Classification, ConvNet, Data, Dense
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def images(clients=20, each=24, size=8, classes=4):
+    draw = np.random.default_rng(0)
+    n = clients * each
+    x, y = draw.integers(256, size=(n, size, size, 3), dtype=np.uint8), draw.integers(classes, size=n)
+    x[y == 0, :4] //= 4  # something to learn
+    data = Data("svhn", torch.from_numpy(x), torch.from_numpy(y), torch.from_numpy(x[:50]), torch.from_numpy(y[:50]))
+    data = dataclasses.replace(data, mean=(0.4, 0.5, 0.6), std=(0.2, 0.3, 0.4))
+    return data, list(np.arange(n).reshape(clients, each))
+
+
+def small(network=None, **kwargs) -> Classification:
+    data, parts = images()
+    return Classification(data, network or ConvNet((3, 8, 8), (16,), 4), parts, **kwargs)
+
+
+@pytest.mark.parametrize("stacked", [False, True])
+def test_any_number_of_workers_gives_the_same_bits(stacked):
+    task = small(augment=Augment(flip=True))
+    task.stacked_clients = stacked
+    local = fedawe.Local(fedawe.Rate(0.1), steps=3, batch=8, batches="epochs")
+    trace = fedawe.Trace(np.random.default_rng(1).random((4, 20)) < 0.9)
+    outcomes = []
+    for workers in (0, 1, 2, 3):
+        x0 = task.initial(0)
+        engine = Processes(task, local, workers, 20, x0) if workers else Inline(task, local)
+        try:
+            *_, last = fedawe.simulate(task, fedawe.FedAWE(), trace, local, seed=0, engine=engine)
+            outcomes.append((last.x, engine.evaluate(last.x)))
+        finally:
+            engine.close()
+    for x, metrics in outcomes[1:]:
+        assert torch.equal(x, outcomes[0][0])
+        assert metrics == outcomes[0][1]
+
+
+@pytest.mark.parametrize("network", [ConvNet((3, 8, 8), (16,), 4), Dense((192, 8, 4))], ids=["convolutions", "dense"])
+def test_stacked_and_one_by_one_agree_to_rounding(network):
+    task = small(network)
+    local = fedawe.Local(fedawe.Rate(0.1), steps=5, batch=8)
+    A = torch.arange(20)
+    X = task.initial(0).repeat(20, 1)
+    G = {}
+    for stacked in (False, True):
+        task.stacked_clients = stacked
+        G[stacked] = innovations(task, local, X, A, 0, 0)
+    torch.testing.assert_close(G[True], G[False], rtol=1e-4, atol=1e-6)
+    assert not torch.equal(G[True], torch.zeros_like(G[True]))
+
+
+def test_groups_cover_everyone_once_and_depend_on_nothing_else():
+    for k in (0, 1, STACK - 1, STACK, STACK + 1, 3 * STACK + 2):
+        for stacked in (False, True):
+            rows = [n for group in groups(k, stacked) for n in range(group.start, group.stop)]
+            assert rows == list(range(k))
+
+
+class Broken(Classification):
+    def gradients(self, x, batches, step):
+        raise RuntimeError("no such kernel")
+
+
+def test_a_worker_that_fails_says_why():
+    data, parts = images()
+    task = Broken(data, ConvNet((3, 8, 8), (16,), 4), parts)
+    engine = Processes(task, fedawe.Local(steps=1, batch=4), 1, 2, task.initial(0))
+    with pytest.raises(RuntimeError, match="no such kernel"):
+        engine.innovations(task.initial(0).repeat(2, 1), torch.arange(2), 0, 0, torch.zeros(2))
+    engine.close()
+
+
+def test_a_worker_that_is_killed_is_noticed():
+    task = small()
+    local = fedawe.Local(steps=1, batch=4)
+    engine = Processes(task, local, 2, 4, task.initial(0))
+    for process in engine.processes:
+        process.kill()
+        process.join()
+    with pytest.raises(RuntimeError, match="a worker process died"):
+        engine.innovations(task.initial(0).repeat(4, 1), torch.arange(4), 0, 0, torch.zeros(4))
+    engine.close()
+
+
+def test_divergence_names_the_client_whoever_computes_it():
+    task = small()
+    local = fedawe.Local(fedawe.Rate(1e30), steps=3, batch=4)
+    engine = Processes(task, local, 2, 4, task.initial(0))
+    with pytest.raises(fedawe.Diverged, match=r"round 5 at client 3 with learning rate"):
+        engine.innovations(task.initial(0).repeat(2, 1), torch.tensor([3, 9]), 5, 0, torch.zeros(2))
+    engine.close()
+
+
+def test_calibration_finds_stacking_better_for_dense_networks():
+    assert better_stacked(fedawe.classification(fedawe.digits(), "mlp"), fedawe.Local(batch=32), 0)
+
+
+class Unstackable(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(64, 10)
+
+    def forward(self, x):
+        h = self.layer(x.flatten(1))
+        return h if float(h.detach().sum()) > 1e9 else h * 1.0  # a branch on data: vmap cannot follow
+
+
+def test_calibration_copes_with_what_cannot_be_stacked():
+    from fedawe.tasks import ModuleNetwork
+
+    data = fedawe.digits()
+    parts = fedawe.dirichlet_partition(data.y_train, 20, 1.0, fedawe.rng(0, "partition"))
+    task = Classification(data, ModuleNetwork(Unstackable), parts)
+    assert better_stacked(task, fedawe.Local(batch=8), 0) is False
+
+
+def test_cores_and_memory():
+    assert cores() >= 1
+    assert keep_freed_memory() in (True, False)
+
+
+def stable(path):
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    return [{k: v for k, v in line.items() if not k.endswith("_seconds")} for line in lines]
+
+
+def test_jobs_and_workers_change_no_record(tmp_path):
+    settings = Settings(model="softmax", clients=20, rounds=12, batch=16)
+    contenders = [Contender.parse(name) for name in ("fedawe", "fedavg", "mifa")]
+    for name, how in {"alone": {}, "jobs": {"jobs": 2}, "workers": {"workers": 2}}.items():
+        execution = Execution(engine="stacked", **how)
+        told: list[suite.Progress] = []
+        found = list(
+            suite.run(settings, contenders, (0, 1), tmp_path / name, command="", execution=execution, tell=told.append)
+        )
+        assert [record.status for record in found] == ["complete"] * 6
+        assert len(told) == 6 * 12
+    for record in (tmp_path / "alone").rglob("record.jsonl"):
+        below = record.relative_to(tmp_path / "alone")
+        for name in ("jobs", "workers"):
+            assert stable(tmp_path / name / below) == stable(record)
+            model = below.with_name("model.safetensors")
+            assert (tmp_path / name / model).read_bytes() == (tmp_path / "alone" / model).read_bytes()
+
+
+def test_a_run_that_fails_leaves_the_others_complete(tmp_path):
+    settings = Settings(model="softmax", clients=20, rounds=5, batch=16)
+    contenders = [Contender.parse(name) for name in ("fedawe", "fedavg", "mifa")]
+    (tmp_path / "x" / "fedavg").mkdir(parents=True)
+    (tmp_path / "x" / "fedavg" / "seed-0").write_text("in the way of the folder")
+    (tmp_path / "x").rename(tmp_path / "later")
+    list(suite.run(settings, contenders[:1], (1,), tmp_path / "x", command=""))
+    (tmp_path / "later" / "fedavg").rename(tmp_path / "x" / "fedavg")
+    with pytest.raises(fedawe.UserError, match="1 of 3 runs failed, the others are complete"):
+        list(suite.run(settings, contenders, (0,), tmp_path / "x", command="", execution=Execution(jobs=2)))
+    for name in ("fedawe", "mifa"):
+        assert records.read(tmp_path / "x" / name / "seed-0" / "record.jsonl").status == "complete"
+
+
+def test_another_engine_needs_another_folder(tmp_path):
+    settings = Settings(model="softmax", clients=20, rounds=2, batch=16)
+    contenders = [Contender.parse("fedavg")]
+    list(suite.run(settings, contenders, (0,), tmp_path / "x", command="", execution=Execution(engine="one")))
+    list(suite.run(settings, contenders, (1,), tmp_path / "x", command=""))  # auto: as it began
+    with pytest.raises(fedawe.UserError, match="begun with engine one, not stacked"):
+        list(suite.run(settings, contenders, (2,), tmp_path / "x", command="", execution=Execution(engine="stacked")))
