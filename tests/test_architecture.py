@@ -28,7 +28,7 @@ LAYERS = [
     {"deploy"},
     {"records", "checkpoint", "spec", "flags", "environment", "experiment", "runs"},
     {"suite", "suites"},
-    {"compare", "plots", "report"},
+    {"compare", "plots", "report", "audit_page"},
     {"__init__"},  # the public face: what it gathers may not look back at it
     {"cli", "__main__"},
 ]
