@@ -130,6 +130,16 @@ def test_stacked_is_one_at_a_time(model: str) -> None:
         torch.testing.assert_close(together[n : n + 1], alone, rtol=1e-4, atol=1e-6)
 
 
+def test_many_clients_are_one_at_a_time() -> None:
+    u = torch.from_numpy(np.random.default_rng(2).normal(size=(75, 3)))  # more than are ever stacked, and no multiple
+    task, A = fedawe.Quadratic(u, noise=0.1), torch.from_numpy(np.random.default_rng(3).permutation(75))
+    X = torch.from_numpy(np.random.default_rng(4).normal(size=(75, 3)))
+    together = innovations(task, fedawe.Local(steps=3), X, A, 4, 9)
+    for n in range(75):
+        alone = innovations(task, fedawe.Local(steps=3), X[n : n + 1], A[n : n + 1], 4, 9)
+        torch.testing.assert_close(together[n : n + 1], alone, rtol=0, atol=1e-12)
+
+
 def tasks_of_all_kinds() -> dict[str, Any]:
     u = torch.arange(12.0).reshape(6, 2)
     quadratics = {"quadratic": fedawe.Quadratic(u), "quadratic with noise": fedawe.Quadratic(u, noise=0.1)}
