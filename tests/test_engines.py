@@ -75,10 +75,12 @@ def test_stacked_and_one_by_one_agree_to_rounding(network):
 
 
 def test_groups_cover_everyone_once_and_depend_on_nothing_else():
-    for k in (0, 1, STACK - 1, STACK, STACK + 1, 3 * STACK + 2):
+    for k in (0, 1, STACK - 1, STACK, STACK + 1, 3 * STACK + 2, 1000):
         for stacked in (False, True):
-            rows = [n for group in groups(k, stacked) for n in range(group.start, group.stop)]
+            rows = [n for group in groups(k, 650, stacked) for n in range(group.start, group.stop)]
             assert rows == list(range(k))
+    assert len(groups(1000, 650, stacked=True)) == 8
+    assert len(groups(160, 10**6, stacked=True)) == 10
 
 
 class Broken(Classification):

@@ -11,6 +11,7 @@ from fedawe.errors import Diverged, UserError
 from fedawe.tasks.base import Rule, Task, Work
 
 STACK = 16  # clients trained at once where that is the better way
+CACHED = 2**18  # numbers that a processor keeps at hand
 
 
 @dataclass(frozen=True)
@@ -70,15 +71,18 @@ def innovations(
 ) -> Tensor:
     """G = x^(t,0) - x^(t,s) for the clients A [k], which start round t at the rows of X [k, d]; [k, d]."""
     work, G = local.work(A, t, seed, visits), torch.empty_like(X)
-    for rows in groups(len(A), task.stacked):
+    for rows in groups(len(A), X.shape[1], task.stacked):
         G[rows] = train(task, local, X[rows], work.rows(rows))
     check_finite(G, A, t, local)
     return G
 
 
-def groups(k: int, stacked: bool) -> list[slice]:
-    """How k clients are put together: the same whoever computes them, so that the same numbers come out."""
-    size = STACK if stacked else 1
+def groups(k: int, d: int, stacked: bool) -> list[slice]:
+    """How k clients of d parameters are put together: the same whoever computes them, so that the numbers are the same.
+
+    At least 16 to a group; in rounds of very many an eighth of them, so long as their models stay in the cache.
+    """
+    size = max(STACK, min(k // 8, CACHED // d)) if stacked else 1
     return [slice(n, min(n + size, k)) for n in range(0, k, size)]
 
 

@@ -31,15 +31,26 @@ class Trace:
 
     def __init__(self, on: Any, p: Any = None) -> None:
         self.on: Mask = _as_mask(on)
-        self.p: Array | None = None
-        if p is not None:
-            self.p = np.array(p, dtype=np.float64)
-            if self.p.shape != self.on.shape:
-                raise UserError(f"p has the shape {list(self.p.shape)}, the trace {list(self.on.shape)}")
-            if not ((self.p >= 0) & (self.p <= 1)).all():  # also refuses NaN
-                raise UserError("p has entries that are not in [0, 1]")
-            self.p.flags.writeable = False
         self.on.flags.writeable = False
+        self._p = None if p is None else self._checked(p)
+        self._origin: tuple[Dynamics, Array] | None = None  # of a trace that was drawn: dynamics and base probabilities
+
+    def _checked(self, given: Any) -> Array:
+        p: Array = np.array(given, dtype=np.float64)
+        if p.shape != self.on.shape:
+            raise UserError(f"p has the shape {list(p.shape)}, the trace {list(self.on.shape)}")
+        if not ((p >= 0) & (p <= 1)).all():  # also refuses NaN
+            raise UserError("p has entries that are not in [0, 1]")
+        p.flags.writeable = False
+        return p
+
+    @property
+    def p(self) -> Array | None:
+        """The probabilities [T, m] behind it, if known; eight times as large as the trace, so computed when asked for."""
+        if self._p is None and self._origin is not None:
+            dynamics, base = self._origin
+            self._p = self._checked(dynamics.probabilities(np.arange(self.rounds), base))
+        return self._p
 
     @classmethod
     def draw(cls, dynamics: Dynamics, p: Any, rounds: int, seed: int) -> "Trace":
@@ -52,7 +63,9 @@ class Trace:
         on = np.empty((rounds, len(base)), dtype=bool)
         for t in range(rounds):
             on[t] = available(dynamics, seed, t, base, on[t - 1] if t else None)
-        return cls(on, dynamics.probabilities(np.arange(rounds), base))
+        trace = cls(on)
+        trace._origin = (dynamics, base)
+        return trace
 
     @property
     def rounds(self) -> int:
@@ -74,7 +87,9 @@ class Trace:
         """The first rounds of it."""
         if not 1 <= rounds <= self.rounds:
             raise UserError(f"the trace has {self.rounds} rounds, but {rounds} were asked for")
-        return Trace(self.on[:rounds], None if self.p is None else self.p[:rounds])
+        part = Trace(self.on[:rounds], None if self._p is None else self._p[:rounds])
+        part._origin = self._origin
+        return part
 
     def echoes(self) -> np.ndarray[Any, np.dtype[np.int64]]:
         """t - tau_i(t) wherever a client is there, in order of time: how stale clients are when they come."""

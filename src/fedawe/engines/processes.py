@@ -59,7 +59,9 @@ class Processes:
         k = len(A)
         self.shared.X[:k] = X
         work = self.local.work(A, t, seed, visits)
-        self._share_out(("train", (rows.start, rows.stop), work.rows(rows)) for rows in groups(k, self.task.stacked))
+        self._share_out(
+            ("train", (rows.start, rows.stop), work.rows(rows)) for rows in groups(k, X.shape[1], self.task.stacked)
+        )
         G = self.shared.G[:k].clone()
         check_finite(G, A, t, self.local)
         return G

@@ -1,0 +1,395 @@
+"""Speed, as ratios measured in one run on one machine; prints a table and writes it to docs/benchmarks.md.
+
+usage: python benchmarks/engine.py [--only NAME] [--quick]
+
+Every measurement runs in a process of its own, so that its peak memory is its own. What is compared is timed in turns,
+so that a busy machine slows both; figures are medians over the turns.
+"""
+
+import argparse
+import dataclasses
+import json
+import os
+import resource
+import shlex
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from hand_written import HandWritten, cnn, mlp
+
+import fedawe
+from fedawe import checkpoint
+from fedawe.engines import Engine, Inline, Processes, cores, keep_freed_memory
+from fedawe.environment import environment
+from fedawe.tasks import Augment, Classification, ConvNet, Data, Dense, Task
+from fedawe.tasks.base import Metrics, Work
+
+Result = dict[str, Any]
+CNN_FLOP = 19.28e6  # of one image in one training step of the SVHN network
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def chosen(rounds: int, clients: int, active: int) -> fedawe.Trace:
+    """`active` of the clients in every round."""
+    on = np.zeros((rounds, clients), dtype=bool)
+    on[:, :active] = True
+    return fedawe.Trace(np.random.default_rng(0).permuted(on, axis=1))
+
+
+def in_turns(turns: int, seconds: float, **workers: Callable[[], int]) -> dict[str, list[float]]:
+    """How much of its work each did per second, turn by turn; a worker says how much it did in one call."""
+    rates: dict[str, list[float]] = {name: [] for name in workers}
+    for turn in range(turns + 1):  # the first is for warming up
+        for name, work in workers.items():
+            began, done = time.perf_counter(), 0
+            while time.perf_counter() - began < seconds:
+                done += work()
+            if turn:
+                rates[name].append(done / (time.perf_counter() - began))
+    return rates
+
+
+def ratio(rates: dict[str, list[float]], one: str, other: str) -> list[float]:
+    return [a / b for a, b in zip(rates[one], rates[other], strict=True)]
+
+
+def peak_memory() -> float:
+    """Of this process and of the largest of its children, in MB."""
+    return sum(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)) / 1024
+
+
+def with_threads(threads: int, work: Callable[[], int]) -> Callable[[], int]:
+    def run() -> int:
+        torch.set_num_threads(threads)
+        return work()
+
+    return run
+
+
+def svhn_like(clients: int = 100, each: int = 512) -> Classification:
+    draw = torch.Generator().manual_seed(0)
+    x = torch.randint(256, (clients * each, 32, 32, 3), dtype=torch.uint8, generator=draw)
+    y = torch.randint(10, (clients * each,), generator=draw)
+    data = Data("svhn", x, y, x[:1000], y[:1000], (0.4377, 0.4438, 0.4728), (0.198, 0.201, 0.197))
+    return Classification(
+        data, ConvNet(), list(np.arange(clients * each).reshape(clients, each)), augment=Augment(False)
+    )
+
+
+def sgemm(threads: int) -> float:
+    """Floating-point operations per second of a product of 2048 x 2048 matrices."""
+    torch.set_num_threads(threads)
+    a, times = torch.randn(2048, 2048), []
+    for _ in range(8):
+        began = time.perf_counter()
+        a @ a
+        times.append(time.perf_counter() - began)
+    return 2 * 2048**3 / statistics.median(times)
+
+
+def bench_cnn(turns: int) -> Result:
+    """100 clients x 512 images of 32 x 32, 20 active, 10 steps of batch 128, random crops in ours."""
+    task, local, trace = svhn_like(), fedawe.Local(fedawe.Rate(0.05), 10, 128), chosen(10_000, 100, 20)
+    threads = torch.get_num_threads()
+    inputs = torch.cat([task.data.inputs(task.data.x_train, rows) for rows in torch.arange(51_200).split(1024)])
+    hand = HandWritten(cnn(), inputs, task.data.y_train, 100, 128)
+    x0 = task.initial(0)
+    engines = {f"workers_{n}": Processes(task, local, n, 20, x0) for n in (1, cores())}
+    ours = {
+        name: fedawe.simulate(task, fedawe.FedAWE(), trace, local, seed=0, engine=engine)
+        for name, engine in engines.items()
+    }
+    played = iter(range(10_000))
+
+    def by_hand() -> int:
+        hand.round(trace.active(next(played)).tolist()[:5], 10)  # 5 of the 20: the same work per step
+        return 50
+
+    def by(name: str) -> Callable[[], int]:
+        def work() -> int:
+            next(ours[name])
+            return 200
+
+        return with_threads(1, work)
+
+    gemm: list[float] = []
+
+    def multiply() -> int:
+        gemm.append(sgemm(threads))
+        return 1
+
+    workers: dict[str, Callable[[], int]] = {"hand": with_threads(threads, by_hand), "gemm": multiply}
+    rates = in_turns(turns, 3.0, **workers, **{name: by(name) for name in engines})
+    every = f"workers_{cores()}"
+    state = next(ours[every]).state
+    with tempfile.TemporaryDirectory() as folder:
+        times = []
+        for _ in range(10):
+            began = time.perf_counter()
+            checkpoint.save(Path(folder), state)
+            times.append(time.perf_counter() - began)
+    for engine in engines.values():
+        engine.close()
+    step_rate, gemm_rate = statistics.median(rates[every]), statistics.median(gemm[len(gemm) // (turns + 1) :])
+    return {
+        "hand_steps": statistics.median(rates["hand"]),
+        "steps": step_rate,
+        "ratio": ratio(rates, every, "hand"),
+        "gemm_gflops": gemm_rate / 1e9,
+        "gemm_share": step_rate * 128 * CNN_FLOP / gemm_rate,
+        "scaling": ratio(rates, every, "workers_1"),
+        "checkpoint_share": statistics.median(times) * step_rate / 200,
+        "live_versions": len(state.models),
+    }
+
+
+def bench_profile(turns: int) -> Result:
+    """Where the time of the convolutional network goes, one thread, one process."""
+    del turns
+    from torch.profiler import ProfilerActivity, profile
+
+    task, local = svhn_like(4), fedawe.Local(fedawe.Rate(0.05), 10, 128)
+    engine, A = Inline(task, local), torch.arange(2)
+    X = task.initial(0).repeat(2, 1)
+    engine.innovations(X, A, 0, 0, torch.zeros(2, dtype=torch.int64))
+    with profile(activities=[ProfilerActivity.CPU]) as found:
+        for t in range(1, 4):
+            engine.innovations(X, A, t, 0, torch.zeros(2, dtype=torch.int64))
+    rows = {event.key: event.self_cpu_time_total for event in found.key_averages()}
+    total = sum(rows.values())
+    products = ("aten::convolution_backward", "aten::mkldnn_convolution", "aten::mm", "aten::addmm")
+    top = sorted(rows.items(), key=lambda row: -row[1])[:12]
+    return {
+        "outside": 1 - sum(rows.get(name, 0) for name in products) / total,
+        "top": [(name, value / total) for name, value in top],
+    }
+
+
+def bench_mlp(turns: int) -> Result:
+    """64-64-10, 100 clients x 200 samples, 30 active, 10 steps of batch 32."""
+    draw = torch.Generator().manual_seed(0)
+    x, y = torch.randn(20_000, 64, generator=draw), torch.randint(10, (20_000,), generator=draw)
+    task = Classification(
+        Data("synthetic", x, y, x[:10], y[:10]), Dense((64, 64, 10)), list(np.arange(20_000).reshape(100, 200))
+    )
+    local, trace, threads = fedawe.Local(fedawe.Rate(0.1), 10, 32), chosen(200_000, 100, 30), torch.get_num_threads()
+    hand = HandWritten(mlp(), x, y, 100, 32)
+    engines: dict[str, Engine] = {
+        "inline": Inline(task, local),
+        "workers": Processes(task, local, cores(), 30, task.initial(0)),
+    }
+    ours = {
+        name: fedawe.simulate(task, fedawe.FedAvg(), trace, local, seed=0, engine=engine)
+        for name, engine in engines.items()
+    }
+    echoing = fedawe.simulate(task, fedawe.FedAWE(), trace, local, seed=0, engine=engines["inline"])
+    played = iter(range(200_000))
+
+    def by_hand() -> int:
+        hand.round(trace.active(next(played)).tolist(), 10)
+        return 300
+
+    def step(rounds: Any) -> Callable[[], int]:
+        def work() -> int:
+            next(rounds)
+            return 300
+
+        return with_threads(1, work)
+
+    rates = in_turns(
+        turns,
+        1.0,
+        hand=with_threads(threads, by_hand),
+        inline=step(ours["inline"]),
+        workers=step(ours["workers"]),
+        fedawe=step(echoing),
+    )
+    engines["workers"].close()
+    return {
+        "hand_steps": statistics.median(rates["hand"]),
+        "inline_steps": statistics.median(rates["inline"]),
+        "workers_steps": statistics.median(rates["workers"]),
+        "inline_ratio": ratio(rates, "inline", "hand"),
+        "workers_ratio": ratio(rates, "workers", "hand"),
+        "fedawe_cost": ratio(rates, "inline", "fedawe"),
+    }
+
+
+def bench_versions(turns: int) -> Result:
+    """How many models FedAWE holds for 100 clients over 2000 rounds of the paper's dynamics."""
+    del turns
+    most, mean = 0, []
+    for dynamics in (fedawe.Stationary(), fedawe.Staircase(), fedawe.Sine(), fedawe.InterleavedSine()):
+        for seed in range(3):
+            phi = fedawe.availability.class_weights(10, fedawe.rng(seed, "phi"))
+            nu = fedawe.rng(seed, "partition").dirichlet(0.1 * np.ones(10), 100)
+            trace = fedawe.Trace.draw(dynamics, nu @ phi, 2000, seed)
+            algorithm = fedawe.FedAWE()
+            state = algorithm.init(torch.zeros(1), 100)
+            for t in range(trace.rounds):
+                A = trace.active(t)
+                state = algorithm.aggregate(state, t, A, torch.zeros(len(A), 1))
+                most = max(most, len(state.models))
+                mean.append(len(state.models))
+    return {"most": most, "mean": statistics.mean(mean)}
+
+
+class Fleet(Task):
+    """As many clients as one likes on 1,000 shared shards."""
+
+    def __init__(self, clients: int) -> None:
+        draw = torch.Generator().manual_seed(0)
+        x, y = torch.randn(20_000, 64, generator=draw), torch.randint(10, (20_000,), generator=draw)
+        shards = list(np.arange(20_000).reshape(1000, 20))
+        self.shards = Classification(Data("synthetic", x, y, x[:10], y[:10]), Dense((64, 10)), shards)
+        self.count = clients
+
+    @property
+    def clients(self) -> int:
+        return self.count
+
+    @property
+    def stacked(self) -> bool:
+        return True
+
+    @property
+    def frequencies(self) -> None:
+        return None
+
+    def initial(self, seed: int) -> torch.Tensor:
+        return self.shards.initial(seed)
+
+    def batches(self, work: Work) -> Any:
+        return self.shards.batches(dataclasses.replace(work, A=work.A % 1000))
+
+    def gradients(self, x: torch.Tensor, batches: Any, step: int) -> torch.Tensor:
+        return self.shards.gradients(x, batches, step)
+
+    def descend(self, x: torch.Tensor, batches: Any, step: int, eta: float) -> None:
+        self.shards.descend(x, batches, step, eta)
+
+    def evaluate(self, x: torch.Tensor) -> Metrics:
+        return self.shards.evaluate(x)
+
+
+def bench_million(turns: int) -> Result:
+    """1,000 of m clients active, softmax regression on 64 features, availability drawn for all in every round."""
+    torch.set_num_threads(1)
+    curve = {}
+    for m in (10_000, 100_000, 1_000_000):
+        task, local = Fleet(m), fedawe.Local(fedawe.Rate(0.1), 10, 16)
+        rounds = 3 + 5 * turns
+        times, began = [], time.perf_counter()
+        trace = fedawe.Trace.draw(fedawe.Sine(), np.full(m, 1000 / 0.7 / m), rounds, 0)
+        drawing = (time.perf_counter() - began) / rounds
+        last = time.perf_counter()
+        for _ in fedawe.simulate(task, fedawe.FedAWE(), trace, local, seed=0):
+            times.append(time.perf_counter() - last + drawing)
+            last = time.perf_counter()
+        curve[m] = {"seconds": statistics.median(times[3:]), "drawing": drawing, "memory_mb": peak_memory()}
+    return {"curve": curve}
+
+
+BENCHES = {
+    f.__name__.removeprefix("bench_"): f for f in (bench_cnn, bench_profile, bench_mlp, bench_versions, bench_million)
+}
+
+
+def spread(values: list[float]) -> str:
+    return f"{statistics.median(values):.2f} ({min(values):.2f} to {max(values):.2f})"
+
+
+def table(found: dict[str, Result], turns: int, command: str) -> str:
+    """The results as Markdown."""
+    machine = environment()
+    rows = [("what", "found", "wanted", "peak MB")]
+
+    def row(what: str, value: str, wanted: str, name: str) -> None:
+        rows.append((what, value, wanted, f"{found[name]['memory_mb']:,.0f}"))
+
+    if "cnn" in found:
+        r = found["cnn"]
+        row("SVHN network, local steps/s, hand-written loop", f"{r['hand_steps']:.1f}", "", "cnn")
+        row("SVHN network, local steps/s, fedawe", f"{r['steps']:.1f}", "", "cnn")
+        row("1. fedawe / hand-written", spread(r["ratio"]), ">= 2.3", "cnn")
+        row(f"1. share of the sgemm rate ({r['gemm_gflops']:.0f} Gflop/s)", f"{r['gemm_share']:.2f}", ">= 0.55", "cnn")
+        row(f"5. {cores()} workers / 1 worker", spread(r["scaling"]), ">= 1.7", "cnn")
+        row(
+            f"6. checkpoint every round ({r['live_versions']} versions)",
+            f"{r['checkpoint_share']:.1%}",
+            "<= 3 %",
+            "cnn",
+        )
+    if "profile" in found:
+        row("time outside convolutions and linear layers", f"{found['profile']['outside']:.0%}", "", "profile")
+    if "mlp" in found:
+        r = found["mlp"]
+        row("64-64-10 MLP, local steps/s, hand-written loop", f"{r['hand_steps']:,.0f}", "", "mlp")
+        row("64-64-10 MLP, local steps/s, fedawe, one process", f"{r['inline_steps']:,.0f}", "", "mlp")
+        row("64-64-10 MLP, local steps/s, fedawe, workers", f"{r['workers_steps']:,.0f}", "", "mlp")
+        row("2. fedawe, one process / hand-written", spread(r["inline_ratio"]), ">= 15", "mlp")
+        row("2. fedawe, workers / hand-written", spread(r["workers_ratio"]), ">= 30", "mlp")
+        row("3. time of a FedAWE round / of a FedAvg round", spread(r["fedawe_cost"]), "<= 1.05", "mlp")
+    if "versions" in found:
+        r = found["versions"]
+        value = f"{r['most']} at most, {r['mean']:.1f} on average"
+        row("3. models held for 100 clients, T = 2000, four dynamics, 3 seeds", value, "< 40", "versions")
+    if "million" in found:
+        for m, r in found["million"]["curve"].items():
+            value = f"{1 / r['seconds']:.1f} rounds/s ({r['drawing'] * 1e3:.1f} ms of it drawing who is there)"
+            wanted = ">= 5, < 2,000 MB" if int(m) == 1_000_000 else ""
+            rows.append((f"4. {int(m):,} clients, 1,000 active", value, wanted, f"{r['memory_mb']:,.0f}"))
+    lines = [
+        f"`{command}`; n = {turns} turns, medians (least to most); "
+        + ", ".join(f"{k} {v}" for k, v in machine.items()),
+        "",
+    ]
+    lines += ["| " + " | ".join(cells) + " |" for cells in (rows[0], ("---",) * 4, *rows[1:])]
+    if "profile" in found:
+        lines += [
+            "",
+            "Where a training step of the SVHN network spends its time (one thread):",
+            "",
+            "| operation | share |",
+            "|---|---|",
+        ]
+        lines += [f"| `{name}` | {share:.1%} |" for name, share in found["profile"]["top"]]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", choices=BENCHES, help="one of them, not written to the docs")
+    parser.add_argument("--quick", action="store_true", help="two turns instead of nine, not written to the docs")
+    parser.add_argument("--inside", choices=BENCHES, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    turns = 2 if arguments.quick else 9
+    if arguments.inside:
+        keep_freed_memory()
+        result = BENCHES[arguments.inside](turns)
+        print(json.dumps({**result, "memory_mb": peak_memory()}))
+        return
+    found: dict[str, Result] = {}
+    for name in [arguments.only] if arguments.only else BENCHES:
+        print(f"{name} ...", file=sys.stderr)
+        command = [sys.executable, __file__, "--inside", name, *(["--quick"] if arguments.quick else [])]
+        output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=dict(os.environ)).stdout
+        found[name] = json.loads(output.strip().splitlines()[-1])
+    text = table(found, turns, shlex.join(["python", os.path.relpath(__file__), *sys.argv[1:]]))
+    print(text)
+    if not (arguments.only or arguments.quick):
+        page = ROOT / "docs" / "benchmarks.md"
+        head = page.read_text().split("<!-- measured -->")[0]
+        page.write_text(f"{head}<!-- measured -->\n{text}")
+
+
+if __name__ == "__main__":
+    main()
