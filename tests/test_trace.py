@@ -5,6 +5,7 @@ import io
 import math
 import re
 import warnings
+import zipfile
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -377,10 +378,20 @@ def npz(**arrays: Any) -> bytes:
     return buffer.getvalue()
 
 
+def npz_with(member: bytes) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr("on.npy", member)
+    return buffer.getvalue()
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
         ("trace.npz", b"", "cannot be read"),
+        ("trace.npz", npz_with(b"no array"), "trace.npz: "),
+        ("trace.npz", npz_with(npy(SOME)[:-3]), "cannot be read"),
+        ("trace.npz", npz_with(npy(SOME).replace(b"(4, 4)", b"(4, 4(")), "cannot be read"),
         ("trace.npz", b"round,client\n0,0\n", "cannot be read"),
         ("trace.npz", npy(SOME), "npz"),
         ("trace.npz", npz(off=SOME), "no array 'on'.*off"),
