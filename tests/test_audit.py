@@ -168,13 +168,30 @@ def test_cautions_name_what_to_beware_of():
     draw = np.random.default_rng(0)
     on = draw.random((400, 12)) < np.linspace(0.1, 0.9, 12)
     on[:, 0] = False
-    on[:200, 1] = False
-    on[200, 1] = True
     on[50:53] = False
     said = " ".join(audit(Trace(on)).advice.cautions)
     assert "1 of 12 clients never came" in said
-    assert "Some client comes after 201 rounds" in said
-    assert "rounds are empty" in said
+    assert "rounds are empty, up to 3 in a row" in said
+    assert "fedawe multiplies" not in said
+
+
+def test_fedawe_is_not_advised_where_its_echoes_are_unbearable():
+    """Half of the clients come for an hour every two days, in ten-minute rounds: few answers, hundredfold."""
+    on = np.ones((4032, 10), dtype=bool)
+    for i in range(5):
+        on[:, i] = (np.arange(4032) + 50 * i) % 288 < 6
+    clock = Clock(600.0)
+    found = audit(Log(Trace(on), tuple("abcdefghij"), clock, ()))
+    e = Trace(on).echoes().astype(float)
+    assert found.fleet.multiplier == pytest.approx((e**2).sum() / e.sum())
+    assert found.fleet.multiplier > 100
+    assert found.influences["fedawe"].total_variation < 0.05
+    assert found.advice.algorithm not in ("fedawe", "fedavg")
+    caution = next(caution for caution in found.advice.cautions if "fedawe multiplies" in caution)
+    assert "up to 283 (47 h)" in caution
+    times = int(caution.split("Rounds ")[1].split(" times")[0])
+    slower = describe(Trace(on[::times]))
+    assert slower.multiplier <= 15 < describe(Trace(on[:: times // 2])).multiplier
 
 
 def test_known_probabilities_are_used_or_their_absence_is_said():

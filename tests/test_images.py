@@ -82,13 +82,13 @@ def test_training_is_that_of_a_plain_loop(name, rule):
     A, visits = torch.tensor([0, 2]), torch.tensor([3, 0])
     X = torch.stack([network.initial(5), network.initial(6)])
     G = innovations(task, local, X, A, 7, 11, visits)
-    batches = task.batches(local.work(A, 7, 11, visits))
     mean, std = torch.tensor(task.data.mean)[:, None, None], torch.tensor(task.data.std)[:, None, None]
     for row in range(2):
         module = with_parameters(plain(network.hidden), X[row])
+        samples = task.samples(int(A[row]), int(visits[row]), local.work(A, 7, 11, visits))
         optimizer = torch.optim.SGD(module.parameters(), lr=local.rate(7))
         for step in range(4):
-            picked = batches.samples[row, step]
+            picked = torch.from_numpy(samples[step].copy())
             inputs = (task.data.x_train[picked].permute(0, 3, 1, 2).float() / 255 - mean) / std
             optimizer.zero_grad()
             nn.functional.cross_entropy(module(inputs), task.data.y_train[picked]).backward()
@@ -145,7 +145,7 @@ def test_crops_and_flips_are_those_of_a_naive_loop():
     images = torch.from_numpy(draw.random((6, 3, 8, 10), dtype=np.float32))
     draws = Augment(flip=True).draw(2, 6, draw)
     assert draws.shape == (2, 6, 3)
-    found = Augment.apply(images, draws[0])
+    found = Augment.apply(Augment.padded(images), draws[0])
     for n, (row, column, mirror) in enumerate(draws[0].tolist()):
         padded = torch.zeros(3, 16, 18)
         padded[:, 4:12, 4:14] = images[n]
@@ -169,7 +169,7 @@ def test_epochs_go_on_from_round_to_round_and_drop_the_short_last_batch():
     seen = []
     for visits, t in enumerate((0, 4, 5, 9)):
         work = local.work(torch.tensor([1]), t, 0, torch.tensor([visits]))
-        seen += task.batches(work).samples[0].tolist()
+        seen += task.samples(1, visits, work).tolist()
     assert all(set(batch) <= set(range(40, 80)) for batch in seen)
     for epoch in range(6):
         both = seen[2 * epoch] + seen[2 * epoch + 1]
@@ -180,8 +180,8 @@ def test_epochs_go_on_from_round_to_round_and_drop_the_short_last_batch():
 def test_a_client_with_few_images_uses_them_all():
     task = image_task(ConvNet((3, 8, 8), (16,), 10), each=5, size=8)
     for rule in ("iid", "epochs"):
-        batches = task.batches(fedawe.Local(steps=2, batch=16, batches=rule).work(torch.tensor([2]), 0, 0))
-        assert batches.samples[0].tolist() == [[10, 11, 12, 13, 14]] * 2
+        work = fedawe.Local(steps=2, batch=16, batches=rule).work(torch.tensor([2]), 0, 0)
+        assert task.samples(2, 0, work).tolist() == [[10, 11, 12, 13, 14]] * 2
 
 
 def test_evaluation_is_that_of_a_plain_loop():

@@ -1,6 +1,7 @@
 """Writing files so that a crash leaves the old one or the new one, never half of one."""
 
 import os
+import tokenize
 import uuid
 import zipfile
 import zlib
@@ -52,5 +53,5 @@ def read_npz(path: Path) -> dict[str, npt.NDArray[Any]]:
         raise
     except (OSError, ValueError, EOFError, KeyError, TypeError, NotImplementedError) as error:
         raise UserError(f"{path}: cannot be read as npz ({error})") from None
-    except (zipfile.BadZipFile, zlib.error, RuntimeError, MemoryError, AttributeError) as error:
+    except (zipfile.BadZipFile, zlib.error, tokenize.TokenError, RuntimeError, MemoryError, AttributeError) as error:
         raise UserError(f"{path}: cannot be read as npz ({error})") from None

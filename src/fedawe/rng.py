@@ -2,6 +2,7 @@
 
 import hashlib
 import operator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
@@ -15,8 +16,29 @@ def rng(seed: int, *path: int | str) -> np.random.Generator:
     [91, 82, 32, 14]
     """
     # Philox is counter-based: any 128-bit key is as good as any other, so the hash of the name can be the key.
-    digest = hashlib.blake2b(_encode(seed, path), digest_size=16).digest()
-    return np.random.Generator(np.random.Philox(key=int.from_bytes(digest, "little")))
+    return np.random.Generator(np.random.Philox(key=int.from_bytes(_key(_encode(seed, path)), "little")))
+
+
+def streams(seed: int, *path: int | str, last: Iterable[int]) -> Iterator[np.random.Generator]:
+    """`rng(seed, *path, i)` for every i of `last`, as one generator that is given a new key each time.
+
+    Several times as fast as making them anew; take what you need from one before you ask for the next.
+
+    >>> [int(one.integers(100)) for one in streams(0, "batch", 7, last=[3, 4])] == [
+    ...     int(rng(0, "batch", 7, i).integers(100)) for i in (3, 4)
+    ... ]
+    True
+    """
+    philox = np.random.Philox(key=0)
+    generator, blank, start = np.random.Generator(philox), philox.state, _encode(seed, path)
+    for i in last:
+        blank["state"]["key"] = np.frombuffer(_key(b"%b/i%d" % (start, i)), dtype="<u8")
+        philox.state = blank
+        yield generator
+
+
+def _key(name: bytes) -> bytes:
+    return hashlib.blake2b(name, digest_size=16).digest()
 
 
 def _encode(seed: int, path: tuple[int | str, ...]) -> bytes:

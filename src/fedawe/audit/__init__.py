@@ -11,7 +11,7 @@ from fedawe.algorithms import ALGORITHMS, FedAvgKnown, FedAWE
 from fedawe.audit.fleet import Distribution, Drift, Fleet, describe
 from fedawe.audit.groups import Groups, Roster, read_roster
 from fedawe.audit.influence import Influence, by_identity, influence
-from fedawe.audit.recommend import CHEAP, LONG_ECHO, Advice, Verdict, advise, assumption_1
+from fedawe.audit.recommend import Advice, Verdict, advise, assumption_1
 from fedawe.errors import UserError
 from fedawe.logs import Log
 from fedawe.trace import Trace
@@ -97,14 +97,13 @@ def audit(
             raise UserError(f"no client of the log {said}")
         if unplaced:
             notes.append(f"{len(unplaced)} clients are in no group ({', '.join(unplaced[:3])} ...)")
-    long = fleet.echo.most > LONG_ECHO
     return Audit(
         log,
         fleet,
         influences,
         placed,
         tuple(assumption_1(fleet)),
-        advise(fleet, influences, placed, log.clock, _capped(trace, fleet, algorithms) if long else None),
+        advise(trace, fleet, influences, placed, log.clock),
         _mixing(trace),
         tuple(notes),
     )
@@ -119,17 +118,6 @@ def _known(trace: Trace, fleet: Fleet) -> tuple[Any, str | None]:
         "it counts everyone who ever came the same, by construction"
     )
     return np.broadcast_to(fleet.rates, trace.on.shape), note
-
-
-def _capped(trace: Trace, fleet: Fleet, algorithms: Mapping[str, Any]) -> tuple[int, float] | None:
-    """The smallest limit on the echo, among halves of halves of the longest, that costs little; and what it costs."""
-    if type(algorithms.get("fedawe")) is not FedAWE or algorithms["fedawe"].max_echo is not None:
-        return None
-    free = influence(FedAWE(), trace).among(fleet.seen)
-    limit, found = fleet.echo.most // 2, None
-    while limit >= 2 and (distance := influence(FedAWE(max_echo=limit), trace).among(fleet.seen)) <= free + CHEAP:
-        limit, found = limit // 2, (limit, distance)
-    return found
 
 
 def _mixing(trace: Trace) -> float | None:

@@ -31,7 +31,7 @@ def as_json(found: Audit) -> dict[str, Any]:
                 "empty_rounds": fleet.empty,
                 "longest_empty": fleet.longest_empty,
                 "by_hour": fleet.by_hour,
-                "echo": _distribution(fleet.echo),
+                "echo": {**_distribution(fleet.echo), "multiplier": fleet.multiplier},
                 "staleness": _distribution(fleet.staleness),
                 "on_rounds": {**_distribution(fleet.on_runs), "mean": fleet.mean_on},
                 "off_rounds": {**_distribution(fleet.off_runs), "mean": fleet.mean_off},

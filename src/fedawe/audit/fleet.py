@@ -122,6 +122,13 @@ class Fleet:
         return int((self.k == 0).sum())
 
     @property
+    def multiplier(self) -> float:
+        """sum e^2 / sum e over all echoes e: by how much fedawe's influence comes multiplied on average; 1 at best."""
+        e = np.arange(len(self.echo.histogram), dtype=np.float64)
+        total = float(self.echo.histogram @ e)
+        return float(self.echo.histogram @ e**2) / total if total else float("nan")
+
+    @property
     def delta(self) -> float:
         """The smallest rate: Assumption 1's delta if rates did not change within the trace."""
         return float(self.rates.min())

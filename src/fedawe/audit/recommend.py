@@ -6,13 +6,16 @@ from typing import Literal
 
 import numpy as np
 
+from fedawe.algorithms import FedAWE
 from fedawe.audit.fleet import Fleet
 from fedawe.audit.groups import Groups
-from fedawe.audit.influence import Influence
+from fedawe.audit.influence import Influence, influence
 from fedawe.logs import Clock
+from fedawe.trace import Trace
 
 ENOUGH = 0.05  # of the influence in the wrong hands, among clients that ever come: small
-LONG_ECHO = 50  # an echo that multiplies one innovation by more deserves a word
+CALM = 15  # a multiplier up to which training with fedawe went well on real fleets (docs/audit.md)
+LONGER = (2, 3, 4, 6, 8, 12, 18, 24, 36, 48, 72, 144)  # times as long as a round is now
 CHEAP = 0.02  # what a limit on the echo may add to the influence in the wrong hands
 
 
@@ -81,20 +84,17 @@ class Advice:
 
 
 PRACTICAL = ("fedawe", "fedau", "f3ast", "mifa", "fedvarp")  # what one can run without knowing probabilities
+REMEMBER = ("mifa", "fedvarp")  # those that keep the last answer of every client
 
 
 def advise(
-    fleet: Fleet,
-    influences: Mapping[str, Influence],
-    groups: Sequence[Groups],
-    clock: Clock | None,
-    capped: tuple[int, float] | None,
+    trace: Trace, fleet: Fleet, influences: Mapping[str, Influence], groups: Sequence[Groups], clock: Clock | None
 ) -> Advice:
-    """The advice that follows from the numbers; `capped` is a limit on the echo and FedAWE's distance with it."""
+    """The advice that follows from the numbers."""
     if not fleet.seen.any():
         return Advice("none", "Nobody was ever there: no algorithm can learn from this fleet.", ())
     away = {name: found.among(fleet.seen) for name, found in influences.items()}
-    cautions = (*_unfair(groups, influences, fleet), *_cautions(fleet, clock, capped, away))
+    cautions = (*_unfair(groups, influences, fleet), *_cautions(trace, fleet, clock, away))
     if "fedavg" not in away or "fedawe" not in away:
         best = min(away, key=lambda name: away[name])
         return Advice(best, f"Of those audited, {best} is closest to uniform ({away[best]:.1%} off).", cautions)
@@ -108,59 +108,95 @@ def advise(
         f"hands. A client counts between {fair.min():.2f} and {fair.max():.2f} of a fair share, as if the fleet had "
         f"{influences['fedavg'].effective_clients:.0f} clients instead of {fleet.clients}."
     )
-    rivals = {name: away[name] for name in PRACTICAL if name in away}
-    best = min(rivals, key=lambda name: rivals[name])
-    if rivals["fedawe"] <= rivals[best] + ENOUGH:
-        also = [name for name in ("mifa", "fedvarp") if name in rivals and rivals[name] <= rivals["fedawe"] + ENOUGH]
-        reason = (
-            f"Run fedawe and evaluate x-bar ({away['fedawe']:.1%} off): it needs no probabilities and keeps "
-            f"{fleet.live_versions.mean():.0f} models on average, {fleet.live_versions.max()} at most"
+    algorithm, reason = _remedy(fleet, {name: away[name] for name in PRACTICAL if name in away})
+    return Advice(algorithm, f"{bias} {reason}", cautions)
+
+
+def _remedy(fleet: Fleet, away: Mapping[str, float]) -> tuple[str, str]:
+    """What to run instead of fedavg: fedawe if it is close and its echoes are bearable, else the closest other."""
+    memory = f"{fleet.live_versions.mean():.0f} models on average, {fleet.live_versions.max()} at most"
+    ours, close = away["fedawe"], away["fedawe"] <= min(away.values()) + ENOUGH
+    if close and fleet.multiplier <= CALM:
+        also = [f"{name} ({away[name]:.1%} off)" for name in REMEMBER if away.get(name, 1) <= ours + ENOUGH]
+        rest = f"; {' and '.join(also)} would keep {fleet.clients}" if also else ""
+        return "fedawe", f"Run fedawe and evaluate x-bar ({ours:.1%} off): it keeps {memory}{rest}."
+    others = {name: distance for name, distance in away.items() if name != "fedawe"}
+    if not others:
+        return "fedawe", f"Of those audited only fedawe mends that ({ours:.1%} off); mind its echoes."
+    # Whoever keeps little goes before whoever keeps an answer of every client, if about as close.
+    best = min(others, key=lambda name: others[name] + ENOUGH * (name in REMEMBER))
+    keeps = f", at the price of keeping an answer of each of the {fleet.clients} clients" if best in REMEMBER else ""
+    if close:
+        why = (
+            f"fedawe would be {ours:.1%} off with {memory}, but absences here are so long that its influence comes "
+            f"multiplied by {fleet.multiplier:.0f} on average; training suffered above {CALM} or so"
         )
-        if also:
-            count = " and ".join(f"{name} ({away[name]:.1%} off)" for name in also)
-            reason += f"; {count} would keep {fleet.clients} and count old answers again and again"
-        return Advice("fedawe", f"{bias} {reason}.", cautions)
-    reason = (
-        f"On this trace {best} comes closest ({away[best]:.1%} off); fedawe is at {away['fedawe']:.1%} because clients "
-        "that are away at the end still owe it the rounds they missed."
-    )
-    return Advice(best, f"{bias} {reason}", cautions)
+    else:
+        why = f"fedawe is {ours:.1%} off, because clients that are away at the end still owe it the rounds they missed"
+    return best, f"Run {best} ({others[best]:.1%} off){keeps}. {why}."
 
 
 def _unfair(groups: Sequence[Groups], influences: Mapping[str, Influence], fleet: Fleet) -> Iterator[str]:
-    """The group and the class that plain averaging forgets most, of those of which anyone comes."""
+    """The group and the class that plain averaging forgets most, against what can be had of them."""
     if "fedavg" not in influences or "fedawe" not in influences:
         return
     for table in groups:
         plain, ours = (table.fair(influences[name].shares) for name in ("fedavg", "fedawe"))
         comes = fleet.seen @ table.parts > 0
-        if not comes.any():
-            continue
-        worst = int(np.argmin(np.where(comes, plain, np.inf)))
-        if plain[worst] < 0.9:
+        ratio = np.where(comes, plain / np.where(comes, ours, 1.0), np.inf)
+        worst = int(np.argmin(ratio))
+        if ratio[worst] < 0.9:
             said = f"counts {plain[worst]:.2f} of its fair share under fedavg, {ours[worst]:.2f} under fedawe"
             yield f"The {table.kind} {table.names[worst]} {said}."
 
 
-def _cautions(
-    fleet: Fleet, clock: Clock | None, capped: tuple[int, float] | None, away: Mapping[str, float]
-) -> tuple[str, ...]:
+def _echoes(trace: Trace, fleet: Fleet, clock: Clock | None, away: float) -> str:
+    """How large fedawe's steps would be, and what makes them smaller."""
+    lasting = f" ({clock.lasting(fleet.echo.most)})" if clock is not None else ""
+    said = (
+        f"fedawe multiplies an answer by the rounds its client was away: up to {fleet.echo.most}{lasting} here, and "
+        f"{fleet.multiplier:.0f} on average of its influence."
+    )
+    remedies = []
+    calmer = next(((n, found) for n in LONGER if (found := _multiplier_if_longer(trace, n)) <= CALM), None)
+    if calmer is not None:
+        length = f" ({clock.lasting(calmer[0])})" if clock is not None else ""
+        remedies.append(f"rounds {calmer[0]} times as long{length} bring that to {calmer[1]:.0f}")
+    limit = fleet.echo.most // 2
+    price = influence(FedAWE(max_echo=limit), trace).among(fleet.seen)
+    while limit > 2 and price <= away + CHEAP:
+        smaller = influence(FedAWE(max_echo=limit // 2), trace).among(fleet.seen)
+        if smaller > away + CHEAP:
+            break
+        limit, price = limit // 2, smaller
+    if price <= away + CHEAP:
+        remedies.append(f"max_echo={limit} bounds it at {price:.1%} instead of {away:.1%} off")
+    remedies.append("a clip bounds the step")
+    return f"{said} {'; '.join(remedies).capitalize()}."
+
+
+def _multiplier_if_longer(trace: Trace, times: int) -> float:
+    """Fleet.multiplier if rounds were so many times as long and met who is there when they begin; inf if too few."""
+    on = trace.on[::times]
+    if len(on) < 20 or not on.any():
+        return float("inf")
+    tau, first, second = np.full(on.shape[1], -1), 0.0, 0.0
+    for t, there in enumerate(on):
+        e = (t - tau[there]).astype(np.float64)
+        first, second = first + e.sum(), second + (e**2).sum()
+        tau[there] = t
+    return second / first
+
+
+def _cautions(trace: Trace, fleet: Fleet, clock: Clock | None, away: Mapping[str, float]) -> tuple[str, ...]:
     out = []
     if fleet.never:
         out.append(
             f"{len(fleet.never)} of {fleet.clients} clients never came. No rule can count them: find out why, or the "
             "model is for the others."
         )
-    if fleet.echo.most > LONG_ECHO and "fedawe" in away:
-        limit = "no limit on the echo comes cheap here; a clip bounds the step"
-        if capped is not None:
-            limit = f"max_echo={capped[0]} would bound it, at {capped[1]:.1%} instead of {away['fedawe']:.1%}"
-        lasting = f" ({clock.lasting(fleet.echo.most)})" if clock is not None else ""
-        out.append(
-            f"Some client comes after {fleet.echo.most} rounds{lasting}, and fedawe multiplies its answer by as much: "
-            f"that one carries {fleet.echo.most / fleet.rounds:.0%} of all the client will count. Longer rounds make "
-            f"echoes shorter; {limit}."
-        )
+    if fleet.multiplier > CALM and "fedawe" in away:
+        out.append(_echoes(trace, fleet, clock, away["fedawe"]))
     if fleet.empty:
         lasting = f" ({clock.lasting(fleet.longest_empty)})" if clock is not None else ""
         out.append(f"{fleet.empty} of {fleet.rounds} rounds are empty, up to {fleet.longest_empty} in a row{lasting}.")

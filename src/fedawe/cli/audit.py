@@ -83,7 +83,7 @@ class Audit(Reading):
             trace = Path("fleet.npz")
             with_groups = "" if self.groups is None else f" --groups {shlex.quote(str(self.groups))}"
             yield f"fedawe audit {self.again()}{with_groups} --save {trace}"
-        names = dict.fromkeys([found.advice.algorithm, "fedavg"])
+        names = dict.fromkeys([found.advice.algorithm, "fedavg", "fedawe"])
         names.pop("none", None)
         yield f"fedawe run --dynamics {shlex.quote(str(trace))} --algorithms {' '.join(names)}"
         yield f"fedawe fit {self.again()} --out longer.npz --rounds 2000 --clients {max(2 * found.fleet.clients, 100)}"

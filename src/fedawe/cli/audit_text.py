@@ -61,6 +61,8 @@ def _facts(found: Audit) -> Table:
     table.add_row("rounds since last there, everyone", _spread(fleet.staleness, clock))
     table.add_row("stays for", _mean(fleet.mean_on, fleet.on_runs, clock))
     table.add_row("away for", _mean(fleet.mean_off, fleet.off_runs, clock))
+    if np.isfinite(fleet.multiplier):
+        table.add_row("fedawe multiplies answers by", f"{fleet.multiplier:.1f} on average of its influence")
     versions = fleet.live_versions
     table.add_row("models that fedawe keeps", f"{versions.mean():.1f} on average, {versions.max()} at most")
     if fleet.drift is not None:

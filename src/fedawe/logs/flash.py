@@ -101,7 +101,8 @@ def read_events(path: Path, rule: Rule, clock: Clock, days: int) -> tuple[Mask, 
 def _found(counts: dict[str, int], skipped: list[str], others: int, devices: list[Device], days: int) -> list[Finding]:
     watched = [device.days for device in devices]
     text = (
-        f"devices were watched for {min(watched)} to {max(watched)} whole days; each repeats its own over {days} days"
+        f"devices were watched for {min(watched)} to {max(watched)} whole days; each repeats its own over {days} days, "
+        "by its own clock, whose time zone is not known"
     )
     out = [Finding("repeated days", len(devices), text)]
     said = {

@@ -30,12 +30,17 @@ class Augment:
         return torch.from_numpy(np.broadcast_to(np.concatenate([shifts, mirror], 2), (steps, size, 3)).copy())
 
     @staticmethod
-    def apply(images: Tensor, draws: Tensor) -> Tensor:
-        """images [B, C, H, W] with draws [B, 3]."""
-        B, C, H, W = images.shape
-        columns = torch.arange(W, device=images.device)
+    def padded(images: Tensor) -> Tensor:
+        """images [n, C, H, W] with a margin to crop from."""
+        return pad(images, (PAD, PAD, PAD, PAD))
+
+    @staticmethod
+    def apply(padded: Tensor, draws: Tensor) -> Tensor:
+        """Crops [B, C, H, W] of padded images [B, C, H + 8, W + 8], as draws [B, 3] say."""
+        B, C = padded.shape[:2]
+        H, W = padded.shape[2] - 2 * PAD, padded.shape[3] - 2 * PAD
+        columns = torch.arange(W, device=padded.device)
         columns = torch.where(draws[:, 2:] == 1, W - 1 - columns, columns) + draws[:, 1:2]  # [B, W]
-        rows = draws[:, :1] + torch.arange(H, device=images.device)  # [B, H]
+        rows = draws[:, :1] + torch.arange(H, device=padded.device)  # [B, H]
         source = (rows[:, :, None] * (W + 2 * PAD) + columns[:, None]).view(B, 1, H * W)
-        padded = pad(images, (PAD, PAD, PAD, PAD)).view(B, C, -1)
-        return padded.gather(2, source.expand(B, C, H * W)).view(B, C, H, W)
+        return padded.view(B, C, -1).gather(2, source.expand(B, C, H * W)).view(B, C, H, W)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from fedawe.errors import UserError
-from fedawe.rng import rng
+from fedawe.rng import rng, streams
 from fedawe.tasks.augment import Augment
 from fedawe.tasks.base import Metrics, Task, Work
 from fedawe.tasks.convnet import ConvNet
@@ -28,10 +28,12 @@ PIECE = 1024  # samples asked at once
 class Batches:
     """Which samples the k active clients look at, step by step; weights sum to 1 over a client's batch (0: padding)."""
 
-    samples: Tensor  # [k, s, B] int64, rows of x_train
+    inputs: Tensor  # what there is to look at, [n, ...]
+    targets: Tensor  # [n]
+    samples: Tensor  # which rows of it, [s, k, B] int64
     weights: Tensor  # [k, B]
     sizes: list[int]  # how many of the B are real, [k]
-    draws: Tensor | None  # how each image is shifted and mirrored, [k, s, B, 3]
+    draws: Tensor | None  # how each image is shifted and mirrored, [s, k, B, 3]
     seeds: list[list[int]] | None  # for what a network draws itself, [s][k]
 
 
@@ -90,39 +92,59 @@ class Classification(Task):
     def batches(self, work: Work) -> Batches:
         """Named draws; all clients padded to one width that depends on the task alone."""
         width = min(work.size, int(self.sizes.max()))
-        samples = np.zeros((len(work.A), work.steps, width), dtype=np.int64)
+        samples = np.zeros((work.steps, len(work.A), width), dtype=np.int64)
         weights = np.zeros((len(work.A), width), dtype=np.float32)
-        sizes, draws, seeds = [], [], []
-        for row, (i, visits) in enumerate(zip(work.A.tolist(), work.visits.tolist(), strict=True)):
-            own = self._samples(i, visits, work)  # [s, b]
+        clients, sizes = work.A.tolist(), []
+        drawn = zip(clients, work.visits.tolist(), streams(work.seed, "batch", work.t, last=clients), strict=True)
+        for row, (i, visits, generator) in enumerate(drawn):
+            own = self.samples(i, visits, work, generator)  # [s, b]
             b = own.shape[1]
-            samples[row, :, :b] = self.offsets[i] + own
+            samples[:, row, :b] = own
             weights[row, :b] = 1 / max(b, 1)
             sizes.append(b)
-            if self.augment is not None:
-                draws.append(self.augment.draw(work.steps, width, rng(work.seed, "augment", work.t, i)))
-            if self.network.random:
-                seeds.append(rng(work.seed, "network", work.t, i).integers(2**63, size=work.steps).tolist())
         device = self.data.x_train.device
+        inputs, targets, rows = self._prepared(samples)
+        draws = seeds = None
+        if self.augment is not None:
+            named = streams(work.seed, "augment", work.t, last=clients)
+            draws = torch.stack([self.augment.draw(work.steps, width, each) for each in named], 1).to(device)
+        if self.network.random:
+            named = streams(work.seed, "network", work.t, last=clients)
+            seeds = np.stack([each.integers(2**63, size=work.steps) for each in named], 1).tolist()
         return Batches(
-            torch.from_numpy(self.order[samples]).to(device),
+            inputs,
+            targets,
+            torch.from_numpy(rows).to(device),
             torch.from_numpy(weights).to(device),
             sizes,
-            torch.stack(draws).to(device) if draws else None,
-            [list(step) for step in zip(*seeds, strict=True)] if seeds else None,
+            draws,
+            seeds,
         )
 
-    def _samples(self, i: int, visits: int, work: Work) -> Indices:
-        """Which of its own samples client i takes, step by step, [s, b]."""
+    def samples(self, i: int, visits: int, work: Work, generator: np.random.Generator | None = None) -> Indices:
+        """Which rows of x_train client i takes, step by step, [s, b]; `visits` is how often it was there before."""
         n, size = int(self.sizes[i]), work.size
+        own = self.order[self.offsets[i] : self.offsets[i] + n]
         if n <= size:
-            return np.broadcast_to(np.arange(n), (work.steps, n))
+            return np.broadcast_to(own, (work.steps, n))
         if work.rule == "iid":
-            return rng(work.seed, "batch", work.t, i).integers(n, size=(work.steps, size))
+            generator = generator or rng(work.seed, "batch", work.t, i)
+            return own[generator.integers(n, size=(work.steps, size))]
         per_epoch = n // size  # the short last batch is dropped
         steps = visits * work.steps + np.arange(work.steps)
-        epochs = {int(e): rng(work.seed, "epoch", i, int(e)).permutation(n) for e in np.unique(steps // per_epoch)}
+        epochs = {int(e): rng(work.seed, "epoch", i, int(e)).permutation(own) for e in np.unique(steps // per_epoch)}
         return np.stack([epochs[q // per_epoch][q % per_epoch * size :][:size] for q in steps.tolist()])
+
+    def _prepared(self, rows: Indices) -> tuple[Tensor, Tensor, Indices]:
+        """Inputs and targets, and which rows of them these are; stored images are turned into floats once a round."""
+        if self.data.x_train.dtype != torch.uint8:
+            return self.data.x_train, self.data.y_train, rows
+        used, where = np.unique(rows, return_inverse=True)
+        picked = torch.from_numpy(used).to(self.data.x_train.device)
+        inputs = self.data.inputs(self.data.x_train, picked)
+        if self.augment is not None:
+            inputs = Augment.padded(inputs)
+        return inputs, self.data.y_train[picked], where.reshape(rows.shape)
 
     def gradients(self, x: Tensor, batches: Batches, step: int) -> Tensor:
         """The network's, on the samples of this step."""
@@ -133,23 +155,22 @@ class Classification(Task):
 
     def descend(self, x: Tensor, batches: Batches, step: int, eta: float) -> None:
         """x <- x - eta gradient, in place, where the network can do it in one."""
-        batch = self._batch(batches, step)
-        if isinstance(self.network, Dense) and batch is not None:
-            self.network.descend(x, *batch, eta)
-        else:
+        if not isinstance(self.network, Dense):
             x.sub_(self.gradients(x, batches, step), alpha=eta)
+        elif (batch := self._batch(batches, step)) is not None:
+            self.network.descend(x, *batch, eta)
 
     def _batch(self, batches: Batches, step: int) -> tuple[Tensor, Tensor, Tensor] | None:
         """Inputs [k, B, ...], targets [k, B] and weights [k, B] of a step; None if there is nothing in it."""
         width = batches.sizes[0] if len(batches.sizes) == 1 else None  # one client: its padding need not be computed
-        samples, weights = batches.samples[:, step, :width], batches.weights[:, :width]
+        samples, weights = batches.samples[step, :, :width], batches.weights[:, :width]
         if samples.numel() == 0:
             return None
         flat = samples.reshape(-1)
-        inputs = self.data.inputs(self.data.x_train, flat)
+        inputs = batches.inputs.index_select(0, flat)  # several times as fast as indexing with a tensor
         if batches.draws is not None:
-            inputs = Augment.apply(inputs, batches.draws[:, step, :width].reshape(-1, 3))
-        return inputs.view(*samples.shape, *inputs.shape[1:]), self.data.y_train[flat].view(samples.shape), weights
+            inputs = Augment.apply(inputs, batches.draws[step, :, :width].reshape(-1, 3))
+        return inputs.view(*samples.shape, *inputs.shape[1:]), batches.targets[flat].view(samples.shape), weights
 
     def pieces(self) -> list[tuple[bool, int]]:
         """The data in pieces that can be asked apart: (test or train, first row)."""

@@ -98,7 +98,8 @@ class Dense:
 
     def _add(self, into: Tensor, x: Tensor, inputs: Tensor, targets: Tensor, weights: Tensor, scale: float) -> None:
         """into <- into + scale gradient(x), by hand: dz = (softmax - one hot) w, dW = dz h', db = dz 1."""
-        layers, targeted = self.layers(x), self.layers(into)
+        layers = self.layers(x)
+        targeted = layers if into is x else self.layers(into)
         h = [inputs.flatten(2)]  # what every layer receives                                          [k, B, in] each
         for W, b in layers[:-1]:
             h.append(torch.baddbmm(b.mT, h[-1], W.mT).relu_())

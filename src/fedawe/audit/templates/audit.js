@@ -33,7 +33,7 @@
       customdata: bins.from.map((a, n) => (a === bins.to[n] ? `${a}` : `${a} to ${bins.to[n]}`)),
       hovertemplate: "%{customdata} rounds: %{y:.2f} %<extra></extra>",
     }],
-    layout: { xaxis: axis(title, { type: "log", dtick: 1 }), yaxis: axis("%", { type: scale }), bargap: 0 },
+    layout: { xaxis: axis(title, { type: "log", dtick: 1 }), yaxis: axis("%", { type: scale, ...(scale === "log" ? { dtick: 1 } : {}) }), bargap: 0 },
   };
 
   const draw = {
@@ -42,6 +42,7 @@
       const columns = window.innerWidth < 700 ? 1 : 3, rows = Math.ceil(n / columns);
       const top = Math.max(2, ...algorithms.flatMap((a) => fair[a.key])) * 1.05;
       const data = [], axes = {}, annotations = [], shapes = [];
+      document.querySelector('[data-figure="bars"]').style.height = `${rows * (columns === 1 ? 150 : 205)}px`;
       algorithms.forEach((a, at) => {
         const id = at === 0 ? "" : String(at + 1), row = Math.floor(at / columns), column = at % columns;
         const [width, height] = [1 / columns, 1 / rows], gap = columns === 1 ? 0 : 0.035;
