@@ -288,7 +288,7 @@ def test_the_page_needs_nothing_else_and_escapes_what_a_log_says(found, tmp_path
     assert "3 gaps &amp; &lt;b&gt;more" in ours
     assert "http://" not in ours
     assert "https://" not in ours
-    assert ours.count('data-figure="') == 7
+    assert ours.count('role="img"') == 7
     data = json.loads(ours.split('id="data">')[1].split("</script>")[0])
     assert len(data["figures"]["bars"]["fair"]["fedavg"]) == 30
     assert data["figures"]["bars"]["rates"] == sorted(data["figures"]["bars"]["rates"])
