@@ -272,6 +272,8 @@ def test_json_is_plain_and_complete(found):
     assert list(out["algorithms"]) == EIGHT
     for algorithm in out["algorithms"].values():
         assert sum(algorithm["shares"]) == pytest.approx(1)
+        assert algorithm["over_time"]["shares"][-1] == algorithm["shares"]
+        assert len(algorithm["over_time"]["shares"]) == len(algorithm["over_time"]["after"]) == 24
     assert out["algorithms"]["fedavg"]["total_variation"] == found.influences["fedavg"].total_variation
     assert out["fleet"]["never"] == ["phone-0"]
     assert out["findings"] == [{"kind": "gaps", "count": 3, "text": "3 gaps & <b>more</b>"}]

@@ -9,6 +9,7 @@ from fedawe.audit import Audit
 from fedawe.audit.fleet import Distribution
 
 FORGOTTEN = 10
+MANY = 1000  # clients up to which shares are given at every checkpoint too
 
 
 def as_json(found: Audit) -> dict[str, Any]:
@@ -62,7 +63,11 @@ def as_json(found: Audit) -> dict[str, Any]:
                     "speed": influence.speed,
                     "shares": influence.shares,
                     "forgotten": [names[i] for i in influence.forgotten(FORGOTTEN)],
-                    "over_time": {"after": influence.after, "total_variation": influence.over_time()},
+                    "over_time": {
+                        "after": influence.after,
+                        "total_variation": influence.over_time(),
+                        "shares": influence.shares_over_time() if len(names) <= MANY else None,
+                    },
                     "groups": [dict(zip(g.names, g.fair(influence.shares), strict=True)) for g in found.groups],
                 }
                 for name, influence in found.influences.items()

@@ -58,9 +58,13 @@ class Influence:
         """Innovations applied per round; 1 is what everyone always there would give."""
         return float(self.counted[-1].sum() / self.after[-1])
 
+    def shares_over_time(self) -> Array:
+        """The shares of what was counted until each checkpoint, [C, m]."""
+        return np.stack([_normalised(row) for row in self.counted])
+
     def over_time(self) -> Array:
         """Total variation of what was counted until each checkpoint, [C]."""
-        return np.array([total_variation(_normalised(row)) for row in self.counted])
+        return np.array([total_variation(row) for row in self.shares_over_time()])
 
     def forgotten(self, n: int) -> list[int]:
         """The n clients that count least, the least first."""

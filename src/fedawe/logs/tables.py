@@ -110,7 +110,7 @@ def _named(
 
 
 def _csv(path: Path, columns: Columns) -> Table:
-    header = first_lines(path, 1)[0]
+    header = (first_lines(path, 1) or [""])[0]
     names: list[str] = []
     separator = ","
     for candidate in (",", ";", "\t", "|"):  # the first that gives the columns; else the comma, and a message
