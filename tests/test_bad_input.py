@@ -69,7 +69,7 @@ COMMANDS = [  # (arguments, what the line must say)
     ("run --dynamics none.npz", "none.npz: no such file"),
     ("run --p 1.5", "p is 1.5; expected probabilities in [0, 1]"),
     ("run --p 0.5 0.5 --clients 3", "p has 2 numbers for 3 clients"),
-    ("run --task mnist", "unknown task 'mnist'; expected digits, quadratic, or the path of an .npz file"),
+    ("run --task mnist", "unknown task 'mnist'; expected digits, quadratic, svhn, cifar10, cinic10, a set added with"),
     ("run --task none.npz", "none.npz: no such file"),
     ("run --model resnet", "invalid choice 'resnet' for argument '--model'"),
     ("trace show none.csv", "none.csv: no such file"),

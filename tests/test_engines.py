@@ -11,7 +11,7 @@ from torch import nn
 import fedawe
 from fedawe import records, suite
 from fedawe.engines import Inline, Processes, better_stacked, cores, keep_freed_memory
-from fedawe.experiment import Contender, Settings
+from fedawe.experiment import Contender, Settings, World
 from fedawe.local import STACK, groups, innovations
 from fedawe.suite import Execution
 from fedawe.tasks import Augment, Classification, ConvNet, Data, Dense
@@ -191,3 +191,27 @@ def test_another_engine_needs_another_folder(tmp_path):
     list(suite.run(settings, contenders, (1,), tmp_path / "x", command=""))  # auto: as it began
     with pytest.raises(fedawe.UserError, match="begun with engine one, not stacked"):
         list(suite.run(settings, contenders, (2,), tmp_path / "x", command="", execution=Execution(engine="stacked")))
+
+
+def test_what_is_moved_to_a_device_gives_the_same_there():
+    """The path a CUDA device takes, on the only device there is here: data, state, batches and answers all follow."""
+    settings = Settings(model="mlp", clients=10, rounds=3, batch=8).resolved()
+    local = settings.local()
+    outcomes = []
+    for device in (None, torch.device("cpu", 0)):
+        world = World.of(settings, 0, device=device)
+        *_, last = fedawe.simulate(world.task, fedawe.FedAWE(), world.trace, local, seed=0)
+        assert last.x.device.type == "cpu"
+        outcomes.append((last.x, world.task.evaluate(last.x)))
+    assert torch.equal(outcomes[0][0], outcomes[1][0])
+    assert outcomes[0][1] == outcomes[1][1]
+
+
+def test_a_device_that_is_not_there_is_refused():
+    if torch.cuda.is_available():
+        Execution(device="cuda").check()
+    else:
+        with pytest.raises(fedawe.UserError, match="device is cuda, but there is none here"):
+            Execution(device="cuda").check()
+    with pytest.raises(fedawe.UserError, match="2 jobs with 2 workers each"):
+        Execution(jobs=2, workers=2, device="cpu").check()

@@ -138,13 +138,15 @@ class World:
     p: Array | None  # base probabilities [m]; unknown for a recorded trace
 
     @classmethod
-    def of(cls, settings: Settings, seed: int, folder: Path | None = None) -> "World":
+    def of(
+        cls, settings: Settings, seed: int, folder: Path | None = None, device: torch.device | None = None
+    ) -> "World":
         """seed -> partition -> label frequencies -> p_i -> trace; image sets are looked for in `folder`."""
         if seed < 0:
             raise UserError(f"a seed is a whole number from 0, not {seed}")
         assert settings.clients is not None
         assert settings.rounds is not None
-        task = _task(settings, seed, folder)
+        task = _task(settings, seed, folder, device or torch.device("cpu"))
         recorded = settings._recorded()
         if recorded is not None:
             return cls(seed, task, recorded.first(settings.rounds), None)
@@ -159,11 +161,11 @@ class World:
         return cls(seed, task, Trace.draw(dynamics, p, settings.rounds, seed), p)
 
 
-def _task(settings: Settings, seed: int, folder: Path | None) -> Task:
+def _task(settings: Settings, seed: int, folder: Path | None, device: torch.device) -> Task:
     assert settings.clients is not None
     assert settings.model is not None
     if settings.task == "quadratic":
-        return Quadratic(torch.linspace(0, 100, settings.clients, dtype=torch.float64)[:, None])
+        return Quadratic(torch.linspace(0, 100, settings.clients, dtype=torch.float64, device=device)[:, None])
     if settings.is_image_set():
         data = stored(settings.task, folder)
     else:
@@ -173,7 +175,13 @@ def _task(settings: Settings, seed: int, folder: Path | None) -> Task:
     per = settings.augment
     augment = Augment(settings.task != "svhn", per) if per == "image" or per == "batch" else None
     return classification(
-        data, settings.model, settings.clients, settings.alpha, seed, keep_empty=settings.keep_empty, augment=augment
+        data.to(device),
+        settings.model,
+        settings.clients,
+        settings.alpha,
+        seed,
+        keep_empty=settings.keep_empty,
+        augment=augment,
     )
 
 

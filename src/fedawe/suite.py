@@ -32,6 +32,7 @@ class Execution:
     engine   how clients are trained: one after another, several stacked into one computation, or what is faster here
     workers  processes that share the clients of a round; None: as many as there are cores where rounds are long
     jobs     runs at once
+    device   where tensors live; None: a CUDA device if there is one
     """
 
     engine: Literal["auto", "one", "stacked"] = "auto"
@@ -39,6 +40,11 @@ class Execution:
     jobs: int = 1
     checkpoint_every: int = 50
     data: Path | None = None
+    device: Literal["cpu", "cuda"] | None = None
+
+    def where(self) -> torch.device:
+        """The device."""
+        return torch.device(self.device or ("cuda" if torch.cuda.is_available() else "cpu"))
 
     def check(self) -> None:
         """Refuses what cannot be meant."""
@@ -49,6 +55,12 @@ class Execution:
             raise UserError(f"workers is {self.workers}; expected a whole number from 1")
         if self.jobs > 1 and (self.workers or 1) > 1:
             raise UserError(f"{self.jobs} jobs with {self.workers} workers each: choose one of the two")
+        if self.device == "cuda" and not torch.cuda.is_available():
+            raise UserError("device is cuda, but there is none here; leave --device away")
+        if self.where().type == "cuda" and (self.jobs > 1 or (self.workers or 1) > 1):
+            raise UserError(
+                "jobs and workers are for processors; with a CUDA device leave them away, or use --device cpu"
+            )
 
 
 def run(
@@ -72,7 +84,7 @@ def run(
             raise UserError(f"{what} was given twice: {' '.join(values)}")
     folder = Folder(out, settings, command)
     folder.check()
-    worlds = [World.of(settings, seed, execution.data) for seed in seeds]
+    worlds = [World.of(settings, seed, execution.data, execution.where()) for seed in seeds]
     stacked = _stacked(folder, worlds[0], execution)
     for world in worlds:
         _group(world, stacked)
@@ -119,7 +131,7 @@ def _each(
 
 def _engine(todo: Sequence[Run], execution: Execution) -> Engine:
     first, rows = todo[0], max(int(run.world.trace.on.sum(1).max()) for run in todo)
-    workers = execution.workers
+    workers = 1 if execution.where().type == "cuda" else execution.workers
     if workers is None:
         active = float(first.world.trace.on.sum(1).mean())
         workers = best_workers(first.world.task, first.local, first.world.seed, active)
@@ -192,7 +204,7 @@ def _begin() -> None:
 def _run_one(folder: Folder, contender: Contender, seed: int, stacked: bool, execution: Execution, told: Any) -> Record:
     """In a process of its own: one run."""
     try:
-        world = World.of(folder.settings, seed, execution.data)
+        world = World.of(folder.settings, seed, execution.data, execution.where())
         _group(world, stacked)
         each = Run(folder, contender, world, execution.checkpoint_every)
         return each.execute(Inline(world.task, each.local), told.put, told.put)

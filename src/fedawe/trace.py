@@ -46,7 +46,7 @@ class Trace:
 
     @property
     def p(self) -> Array | None:
-        """The probabilities [T, m] behind it, if known; eight times as large as the trace, so computed when asked for."""
+        """The probabilities [T, m] behind it, if known; eight times as large as `on`, so computed when asked for."""
         if self._p is None and self._origin is not None:
             dynamics, base = self._origin
             self._p = self._checked(dynamics.probabilities(np.arange(self.rounds), base))

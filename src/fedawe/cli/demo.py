@@ -23,7 +23,13 @@ class Demo:
     def run(self) -> None:
         """Run, compare, report."""
         began = time.perf_counter()
-        execute(Settings(rounds=300).resolved(), tuple(ALGORITHMS), (0, 1, 2), self.out, Execution(jobs=cores()))
+        execute(
+            Settings(rounds=300).resolved(),
+            tuple(ALGORITHMS),
+            (0, 1, 2),
+            self.out,
+            Execution(jobs=cores(), device="cpu"),
+        )
         page = report.write(self.out)
         print_summary(compare.load(self.out))
         print(f"report: {page}\ntook {time.perf_counter() - began:.0f} s")

@@ -12,7 +12,7 @@ import tyro
 from tyro.conf import subcommand
 
 from fedawe import __version__
-from fedawe.cli import data, demo, report, run, trace
+from fedawe.cli import audit, data, demo, fit, report, run, theory, trace
 from fedawe.errors import UserError
 
 DESCRIPTION = "Federated learning when clients come and go."
@@ -43,6 +43,9 @@ Verbs: Any = (
     | Annotated[run.Run, subcommand("run")]
     | Annotated[report.Report, subcommand("report")]
     | Annotated[Trace, subcommand("trace", description="Draw, show or check a trace of who was there when.")]
+    | Annotated[audit.Audit, subcommand("audit")]
+    | Annotated[fit.Fit, subcommand("fit")]
+    | Annotated[theory.Theory, subcommand("theory")]
     | Annotated[Data, subcommand("data", description="Add, list, check or download data sets.")]
 )
 
@@ -63,11 +66,11 @@ def parse(arguments: Sequence[str]) -> Verb:
     except SystemExit as stopped:
         if stopped.code in (0, None):
             raise
-        raise UserError(one_line(said.getvalue())) from None
+        raise UserError(one_line(said.getvalue(), " ".join(arguments[:1]))) from None
 
 
-def one_line(box: str) -> str:
-    """The first part of a framed message, and what was perhaps meant, without frame or line breaks.
+def one_line(box: str, verb: str = "") -> str:
+    """The first part of a framed message, and what was perhaps meant of this verb, without frame or line breaks.
 
     >>> one_line("╭─ Value error ─╮\\n│ Error parsing --rounds: no. │\\n│ ──── │\\n│ see -h │\\n╰──╯")
     'Error parsing --rounds: no; see fedawe --help'
@@ -82,7 +85,11 @@ def one_line(box: str) -> str:
     if "╭" not in box:  # where the terminal has no such characters, the title is a part of its own
         del parts[0]
     said = " ".join(parts[0]).rstrip(".")
-    meant = next((part[1] for part in parts[1:] if part[0].startswith("Perhaps you meant") and len(part) > 1), None)
+    meant = option = None
+    for line in next((part for part in parts[1:] if part[0].startswith("Perhaps you meant")), []):
+        option = line if line.startswith("--") else option
+        if line.startswith(f"in fedawe {verb} "):
+            meant = meant or option
     return f"{said}; {f'perhaps you meant {meant}' if meant else 'see fedawe --help'}"
 
 

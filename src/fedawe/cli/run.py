@@ -39,6 +39,8 @@ class Run:
     """processes that share the clients of a round (default: all cores where rounds are long)"""
     jobs: int = 1
     """runs at once, one core each"""
+    device: Literal["cpu", "cuda"] | None = None
+    """where to compute (default: a CUDA device if there is one)"""
     checkpoint_every: int = 50
     """rounds between checkpoints"""
 
@@ -46,7 +48,7 @@ class Run:
         """Run what has not run yet."""
         settings = self.settings.resolved()
         algorithms = self.algorithms or tuple(n for n in ALGORITHMS if n != "fedavg-known" or settings.knows_p())
-        how = Execution(self.engine, self.workers, self.jobs, self.checkpoint_every, self.data)
+        how = Execution(self.engine, self.workers, self.jobs, self.checkpoint_every, self.data, self.device)
         execute(settings, algorithms, self.seeds, self.out, how)
         print(f"compare them: fedawe report {shlex.quote(str(self.out))}")
 

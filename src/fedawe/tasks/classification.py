@@ -62,7 +62,7 @@ class Classification(Task):
             )
         self.order = np.concatenate(list(parts))  # the samples client by client
         self.offsets = np.concatenate([[0], np.cumsum(self.sizes)[:-1]])
-        self._frequencies = label_frequencies(data.y_train.numpy(), parts)
+        self._frequencies = label_frequencies(data.y_train.cpu().numpy(), parts)
         # F counts clients, not samples: a sample of client i weighs 1/(m n_i).
         owner_weight = np.repeat(1 / np.maximum(self.sizes, 1) / (self.sizes > 0).sum(), self.sizes)
         self.client_weights = torch.empty(len(self.order), dtype=torch.float64).index_copy_(
@@ -252,5 +252,5 @@ def classification(
     augment: Augment | None = None,
 ) -> Classification:
     """The data shared out by the authors' Dirichlet rule under `seed`, with one of the named networks."""
-    parts = dirichlet_partition(data.y_train.numpy(), clients, alpha, rng(seed, "partition"))
+    parts = dirichlet_partition(data.y_train.cpu().numpy(), clients, alpha, rng(seed, "partition"))
     return Classification(data, network_for(data, model), parts, keep_empty, augment)

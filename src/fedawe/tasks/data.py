@@ -1,6 +1,6 @@
 """Labelled data: scikit-learn's handwritten digits, or a user's own npz."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,11 @@ class Data:
         """Of one input: [channels, height, width] for images."""
         shape = self.x_train.shape[1:]
         return torch.Size([shape[2], *shape[:2]]) if self.x_train.dtype == torch.uint8 else shape
+
+    def to(self, device: torch.device) -> "Data":
+        """The same on another device."""
+        names = ("x_train", "y_train", "x_test", "y_test")
+        return replace(self, **{name: getattr(self, name).to(device) for name in names})
 
     def inputs(self, x: Tensor, rows: Tensor) -> Tensor:
         """The rows [n] of x_train or x_test as the network sees them, [n, ...] float32."""

@@ -128,7 +128,7 @@ class ModuleNetwork:
     random = True
 
     def __init__(self, make: Callable[[], nn.Module], loss: Loss = cross_entropy) -> None:
-        self.make, self.loss, self.module = make, loss, make()
+        self.make, self.loss, self.module = make, loss, make()  # buffers follow the parameters to their device
         self.names = [name for name, _ in self.module.named_parameters()]
         self.shapes = [parameter.shape for parameter in self.module.parameters()]
 
@@ -141,7 +141,7 @@ class ModuleNetwork:
     def call(self, x: Tensor, inputs: Tensor) -> Tensor:
         """What the module with the parameters x [d] says of inputs [B, ...], [B, ...]."""
         # A copy of the buffers: a module in training may write to its own.
-        own = {name: buffer.clone() for name, buffer in self.module.named_buffers()}
+        own = {name: buffer.to(x.device, copy=True) for name, buffer in self.module.named_buffers()}
         own.update(zip(self.names, unflattened(x, self.shapes), strict=True))
         outputs: Tensor = functional_call(self.module, own, (inputs,))
         return outputs
@@ -161,7 +161,7 @@ class ModuleNetwork:
         def loss(x: Tensor, inputs: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
             return (weights * self.loss(self.call(x, inputs), targets)).sum()
 
-        with torch.random.fork_rng(devices=[]):
+        with torch.random.fork_rng(devices=[x.device] if x.is_cuda else []):
             torch.manual_seed(0 if seeds is None else seeds[0])
             return gradients_of(loss, x, inputs, targets, weights)
 
