@@ -74,14 +74,12 @@ def with_threads(threads: int, work: Callable[[], int]) -> Callable[[], int]:
     return run
 
 
-def svhn_like(clients: int = 100, each: int = 512) -> Classification:
+def svhn_like(clients: int = 100, each: int = 512, augment: Augment | None = None) -> Classification:
     draw = torch.Generator().manual_seed(0)
     x = torch.randint(256, (clients * each, 32, 32, 3), dtype=torch.uint8, generator=draw)
     y = torch.randint(10, (clients * each,), generator=draw)
     data = Data("svhn", x, y, x[:1000], y[:1000], (0.4377, 0.4438, 0.4728), (0.198, 0.201, 0.197))
-    return Classification(
-        data, ConvNet(), list(np.arange(clients * each).reshape(clients, each)), augment=Augment(False)
-    )
+    return Classification(data, ConvNet(), list(np.arange(clients * each).reshape(clients, each)), augment=augment)
 
 
 def sgemm(threads: int) -> float:
@@ -96,7 +94,7 @@ def sgemm(threads: int) -> float:
 
 
 def bench_cnn(turns: int) -> Result:
-    """100 clients x 512 images of 32 x 32, 20 active, 10 steps of batch 128, random crops in ours."""
+    """100 clients x 512 images of 32 x 32, 20 active, 10 steps of batch 128; both do the same, without augmentation."""
     task, local, trace = svhn_like(), fedawe.Local(fedawe.Rate(0.05), 10, 128), chosen(10_000, 100, 20)
     threads = torch.get_num_threads()
     inputs = torch.cat([task.data.inputs(task.data.x_train, rows) for rows in torch.arange(51_200).split(1024)])
@@ -107,6 +105,9 @@ def bench_cnn(turns: int) -> Result:
         name: fedawe.simulate(task, fedawe.FedAWE(), trace, local, seed=0, engine=engine)
         for name, engine in engines.items()
     }
+    cropping = svhn_like(augment=Augment(flip=False))
+    engines["crops"] = Processes(cropping, local, cores(), 20, x0)
+    ours["crops"] = fedawe.simulate(cropping, fedawe.FedAWE(), trace, local, seed=0, engine=engines["crops"])
     played = iter(range(10_000))
 
     def by_hand() -> int:
@@ -146,6 +147,7 @@ def bench_cnn(turns: int) -> Result:
         "gemm_gflops": gemm_rate / 1e9,
         "gemm_share": step_rate * 128 * CNN_FLOP / gemm_rate,
         "scaling": ratio(rates, every, "workers_1"),
+        "crops": ratio(rates, "crops", every),
         "checkpoint_share": statistics.median(times) * step_rate / 200,
         "live_versions": len(state.models),
     }
@@ -156,6 +158,7 @@ def bench_profile(turns: int) -> Result:
     del turns
     from torch.profiler import ProfilerActivity, profile
 
+    torch.set_num_threads(1)
     task, local = svhn_like(4), fedawe.Local(fedawe.Rate(0.05), 10, 128)
     engine, A = Inline(task, local), torch.arange(2)
     X = task.initial(0).repeat(2, 1)
@@ -273,8 +276,8 @@ class Fleet(Task):
     def gradients(self, x: torch.Tensor, batches: Any, step: int) -> torch.Tensor:
         return self.shards.gradients(x, batches, step)
 
-    def descend(self, x: torch.Tensor, batches: Any, step: int, eta: float) -> None:
-        self.shards.descend(x, batches, step, eta)
+    def descend(self, x: torch.Tensor, batches: Any, steps: int, eta: float) -> None:
+        self.shards.descend(x, batches, steps, eta)
 
     def evaluate(self, x: torch.Tensor) -> Metrics:
         return self.shards.evaluate(x)
@@ -321,6 +324,7 @@ def table(found: dict[str, Result], turns: int, command: str) -> str:
         row("SVHN network, local steps/s, fedawe", f"{r['steps']:.1f}", "", "cnn")
         row("1. fedawe / hand-written", spread(r["ratio"]), ">= 2.3", "cnn")
         row(f"1. share of the sgemm rate ({r['gemm_gflops']:.0f} Gflop/s)", f"{r['gemm_share']:.2f}", ">= 0.55", "cnn")
+        row("with random crops / without", spread(r["crops"]), "", "cnn")
         row(f"5. {cores()} workers / 1 worker", spread(r["scaling"]), ">= 1.7", "cnn")
         row(
             f"6. checkpoint every round ({r['live_versions']} versions)",

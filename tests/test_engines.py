@@ -84,14 +84,14 @@ def test_groups_cover_everyone_once_and_depend_on_nothing_else():
 
 
 class Broken(Classification):
-    def gradients(self, x, batches, step):
+    def batches(self, work):
         raise RuntimeError("no such kernel")
 
 
 def test_a_worker_that_fails_says_why():
     data, parts = images()
     task = Broken(data, ConvNet((3, 8, 8), (16,), 4), parts)
-    engine = Processes(task, fedawe.Local(steps=1, batch=4), 1, 2, task.initial(0))
+    engine = Processes(task, fedawe.Local(steps=1, batch=4), 2, 2, task.initial(0))
     with pytest.raises(RuntimeError, match="no such kernel"):
         engine.innovations(task.initial(0).repeat(2, 1), torch.arange(2), 0, 0, torch.zeros(2))
     engine.close()

@@ -10,6 +10,7 @@ from torch import nn
 import fedawe
 from fedawe.local import innovations
 from fedawe.tasks import Augment, Classification, ConvNet, Data
+from fedawe.tasks.augment import gathered
 from fedawe.tasks.classification import network_for
 from fedawe.tasks.networks import unflattened
 
@@ -145,10 +146,12 @@ def test_crops_and_flips_are_those_of_a_naive_loop():
     images = torch.from_numpy(draw.random((6, 3, 8, 10), dtype=np.float32))
     draws = Augment(flip=True).draw(2, 6, draw)
     assert draws.shape == (2, 6, 3)
-    found = Augment.apply(Augment.padded(images), draws[0])
+    rows, padded_all = torch.tensor([3, 0, 1, 5, 5, 2]), nn.functional.pad(images, (4, 4, 4, 4))
+    found = Augment.apply(padded_all, rows, draws[0])
+    assert torch.equal(found, gathered(padded_all, rows, draws[0]))  # what other devices do
     for n, (row, column, mirror) in enumerate(draws[0].tolist()):
         padded = torch.zeros(3, 16, 18)
-        padded[:, 4:12, 4:14] = images[n]
+        padded[:, 4:12, 4:14] = images[rows[n]]
         window = padded[:, row : row + 8, column : column + 10]
         torch.testing.assert_close(found[n], window.flip(2) if mirror else window, rtol=0, atol=0)
 
@@ -206,3 +209,17 @@ def test_client_uniform_and_pooled_differ_when_sizes_do():
     expected = (answers[:10, 1].mean() + answers[10:, 1].mean()) / 2
     assert uneven.evaluate(x)["client_loss"] == pytest.approx(float(expected))
     assert uneven.evaluate(x)["train_loss"] == pytest.approx(float(answers[:, 1].mean()))
+
+
+def test_a_fused_step_is_a_gradient_step():
+    task = image_task(ConvNet((3, 8, 8), (16,), 10, dropout=0.2), size=8, augment=Augment(flip=True))
+    local = fedawe.Local(fedawe.Rate(0.1), steps=3, batch=8)
+    batches = task.batches(local.work(torch.tensor([1]), 2, 0))
+    x = task.initial(0)[None]
+    by_gradients = x.clone()
+    for step in range(3):
+        by_gradients -= 0.1 * task.gradients(by_gradients, batches, step)
+    fused = x.clone()
+    task.descend(fused, batches, 3, 0.1)
+    torch.testing.assert_close(fused, by_gradients, rtol=1e-5, atol=1e-7)
+    assert not torch.equal(fused, x)

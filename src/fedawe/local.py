@@ -90,13 +90,13 @@ def train(task: Task, local: Local, X: Tensor, work: Work) -> Tensor:
     """s steps of SGD for one group of clients, from the rows of X [k, d]; what they took away, [k, d]."""
     x, eta = X.clone(), local.rate(work.t)
     batches = task.batches(work)
+    if local.clip_grad is None:
+        task.descend(x, batches, local.steps, eta)
+        return X - x
     for r in range(local.steps):
-        if local.clip_grad is None:
-            task.descend(x, batches, r, eta)
-        else:
-            g = task.gradients(x, batches, r)  # [k, d]
-            norm = torch.linalg.vector_norm(g, dim=1, keepdim=True)
-            x.sub_(g * (local.clip_grad / norm.clamp(min=local.clip_grad)), alpha=eta)
+        g = task.gradients(x, batches, r)  # [k, d]
+        norm = torch.linalg.vector_norm(g, dim=1, keepdim=True)
+        x.sub_(g * (local.clip_grad / norm.clamp(min=local.clip_grad)), alpha=eta)
     return X - x
 
 

@@ -1,5 +1,6 @@
 """FedAWE's state: who holds which version of the model, instead of a copy per client."""
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -38,26 +39,18 @@ class Versions(State):
 
     def mean(self, A: Tensor | None = None) -> Tensor:
         """The mean of x_i^t over the clients A [k], or over all m, from the distinct versions, [d]."""
-        if A is None:
-            versions, counts, n = list(self.holders), list(self.holders.values()), self.m
-        else:
-            versions, counts, n = *_counted(self.tau[A]), len(A)
+        holders, n = (self.holders, self.m) if A is None else (Counter(self.tau[A].tolist()), len(A))
         mean = torch.zeros_like(self.latest)
-        for v, count in zip(versions, counts, strict=True):
-            mean.add_(self.models[v], alpha=count / n)
+        for v in sorted(holders):
+            mean.add_(self.models[v], alpha=holders[v] / n)
         return mean
 
     def advance(self, t: int, A: Tensor, x: Tensor) -> "Versions":
         """The state after round t, in which the clients A [k] shared x^{t+1} = x [d]; nobody else hears of it."""
         tau, models, holders = self.tau.clone(), {**self.models, t: x}, {**self.holders, t: len(A)}
-        for v, n in zip(*_counted(self.tau[A]), strict=True):  # the versions that A gives up
+        for v, n in Counter(self.tau[A].tolist()).items():  # the versions that A gives up
             holders[v] -= n
             if holders[v] == 0:
                 del holders[v], models[v]
         tau[A] = t
         return self.after(t, tau=tau, models=models, holders=holders)
-
-
-def _counted(tau: Tensor) -> tuple[list[int], list[int]]:
-    values, counts = tau.unique(return_counts=True)
-    return values.tolist(), counts.tolist()

@@ -13,7 +13,10 @@ class Engine(Protocol):
     """Trains and evaluates; the numbers depend on the task and on how clients are grouped, never on the engine."""
 
     def innovations(self, X: Tensor, A: Tensor, t: int, seed: int, visits: Tensor) -> Tensor:
-        """G = x^(t,0) - x^(t,s) for the clients A [k], which start round t at the rows of X [k, d]; [k, d]."""
+        """G = x^(t,0) - x^(t,s) for the clients A [k], which start round t at the rows of X [k, d]; [k, d].
+
+        It may be overwritten by the next round.
+        """
 
     def evaluate(self, x: Tensor) -> Metrics:
         """How good the model x [d] is."""

@@ -6,7 +6,6 @@ from typing import Literal
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
 PAD = 4
 
@@ -30,17 +29,24 @@ class Augment:
         return torch.from_numpy(np.broadcast_to(np.concatenate([shifts, mirror], 2), (steps, size, 3)).copy())
 
     @staticmethod
-    def padded(images: Tensor) -> Tensor:
-        """images [n, C, H, W] with a margin to crop from."""
-        return pad(images, (PAD, PAD, PAD, PAD))
+    def apply(padded: Tensor, rows: Tensor, draws: Tensor) -> Tensor:
+        """Crops [B, C, H, W] of the padded images [n, C, H + 8, W + 8] in these rows [B], as draws [B, 3] say."""
+        if padded.device.type != "cpu":
+            return gathered(padded, rows, draws)
+        C, H, W = padded.shape[1], padded.shape[2] - 2 * PAD, padded.shape[3] - 2 * PAD
+        source, out = padded.numpy(), np.empty((len(rows), C, H, W), dtype=np.float32)
+        for n, (row, (y, x, mirror)) in enumerate(zip(rows.tolist(), draws.tolist(), strict=True)):
+            window = source[row, :, y : y + H, x : x + W]
+            out[n] = window[:, :, ::-1] if mirror else window
+        return torch.from_numpy(out)
 
-    @staticmethod
-    def apply(padded: Tensor, draws: Tensor) -> Tensor:
-        """Crops [B, C, H, W] of padded images [B, C, H + 8, W + 8], as draws [B, 3] say."""
-        B, C = padded.shape[:2]
-        H, W = padded.shape[2] - 2 * PAD, padded.shape[3] - 2 * PAD
-        columns = torch.arange(W, device=padded.device)
-        columns = torch.where(draws[:, 2:] == 1, W - 1 - columns, columns) + draws[:, 1:2]  # [B, W]
-        rows = draws[:, :1] + torch.arange(H, device=padded.device)  # [B, H]
-        source = (rows[:, :, None] * (W + 2 * PAD) + columns[:, None]).view(B, 1, H * W)
-        return padded.view(B, C, -1).gather(2, source.expand(B, C, H * W)).view(B, C, H, W)
+
+def gathered(padded: Tensor, rows: Tensor, draws: Tensor) -> Tensor:
+    """The same in few large operations, for devices on which many small ones are slow."""
+    (B,), C = rows.shape, padded.shape[1]
+    H, W = padded.shape[2] - 2 * PAD, padded.shape[3] - 2 * PAD
+    columns = torch.arange(W, device=padded.device)
+    columns = torch.where(draws[:, 2:] == 1, W - 1 - columns, columns) + draws[:, 1:2]  # [B, W]
+    lines = draws[:, :1] + torch.arange(H, device=padded.device)  # [B, H]
+    source = (lines[:, :, None] * (W + 2 * PAD) + columns[:, None]).view(B, 1, H * W)
+    return padded[rows].view(B, C, -1).gather(2, source.expand(B, C, H * W)).view(B, C, H, W)

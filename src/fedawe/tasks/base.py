@@ -53,9 +53,10 @@ class Task(Protocol):
     def gradients(self, x: Tensor, batches: Any, step: int) -> Tensor:
         """The stochastic gradient of each client at its row of x [k, d], [k, d]."""
 
-    def descend(self, x: Tensor, batches: Any, step: int, eta: float) -> None:
-        """x <- x - eta gradient for every client, in place; a task that can fuse the two does so here."""
-        x.sub_(self.gradients(x, batches, step), alpha=eta)
+    def descend(self, x: Tensor, batches: Any, steps: int, eta: float) -> None:
+        """x <- x - eta gradient, step by step for every client, in place; a task that can fuse these does so here."""
+        for step in range(steps):
+            x.sub_(self.gradients(x, batches, step), alpha=eta)
 
     def evaluate(self, x: Tensor) -> Metrics:
         """How good the model x [d] is, by name."""

@@ -1,6 +1,6 @@
 """Classification: labelled data shared out among clients, and a network."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from fedawe.errors import UserError
 from fedawe.rng import rng, streams
-from fedawe.tasks.augment import Augment
+from fedawe.tasks.augment import PAD, Augment
 from fedawe.tasks.base import Metrics, Task, Work
 from fedawe.tasks.convnet import ConvNet
 from fedawe.tasks.data import Data
@@ -22,6 +22,8 @@ from fedawe.tasks.partition import Indices, dirichlet_partition, label_frequenci
 ModelName = Literal["softmax", "mlp", "cnn", "paper"]
 PAPER = {"svhn": ((128,), 0.0), "cifar10": ((256, 64), 0.0), "cinic10": ((512, 256), 0.2)}  # hidden layers, dropout
 PIECE = 1024  # samples asked at once
+AT_ONCE = 2**22  # numbers that may be fetched for a whole round at once
+Batch = tuple[Tensor, Tensor, Tensor]
 
 
 @dataclass(frozen=True)
@@ -136,14 +138,12 @@ class Classification(Task):
         return np.stack([epochs[q // per_epoch][q % per_epoch * size :][:size] for q in steps.tolist()])
 
     def _prepared(self, rows: Indices) -> tuple[Tensor, Tensor, Indices]:
-        """Inputs and targets, and which rows of them these are; stored images are turned into floats once a round."""
-        if self.data.x_train.dtype != torch.uint8:
+        """Inputs and targets, and which rows of them these are; images become floats, and are padded, once a round."""
+        if self.data.x_train.dtype != torch.uint8 and self.augment is None:
             return self.data.x_train, self.data.y_train, rows
         used, where = np.unique(rows, return_inverse=True)
         picked = torch.from_numpy(used).to(self.data.x_train.device)
-        inputs = self.data.inputs(self.data.x_train, picked)
-        if self.augment is not None:
-            inputs = Augment.padded(inputs)
+        inputs = self.data.inputs(self.data.x_train, picked, margin=PAD if self.augment is not None else 0)
         return inputs, self.data.y_train[picked], where.reshape(rows.shape)
 
     def gradients(self, x: Tensor, batches: Batches, step: int) -> Tensor:
@@ -153,23 +153,39 @@ class Classification(Task):
             return torch.zeros_like(x)
         return self.network.gradients(x, *batch, seeds=batches.seeds[step] if batches.seeds else None)
 
-    def descend(self, x: Tensor, batches: Batches, step: int, eta: float) -> None:
-        """x <- x - eta gradient, in place, where the network can do it in one."""
-        if not isinstance(self.network, Dense):
-            x.sub_(self.gradients(x, batches, step), alpha=eta)
-        elif (batch := self._batch(batches, step)) is not None:
-            self.network.descend(x, *batch, eta)
+    def descend(self, x: Tensor, batches: Batches, steps: int, eta: float) -> None:
+        """x <- x - eta gradient, step by step, in place; some networks do both in one."""
+        if isinstance(self.network, Dense):
+            self.network.descend(x, self._all_batches(batches, steps), eta)
+        elif isinstance(self.network, ConvNet) and len(x) == 1:
+            seeds: Sequence[list[int] | None] = batches.seeds or [None] * steps
+            found = ((self._batch(batches, step), seeds[step]) for step in range(steps))
+            self.network.descend(x, ((*batch, seed) for batch, seed in found if batch is not None), eta)
+        else:
+            super().descend(x, batches, steps, eta)
 
-    def _batch(self, batches: Batches, step: int) -> tuple[Tensor, Tensor, Tensor] | None:
+    def _all_batches(self, batches: Batches, steps: int) -> Iterator[Batch]:
+        """Every step's batch that has something in it; where a round's samples are few, they are fetched at once."""
+        n = batches.samples.numel()
+        if batches.draws is not None or len(batches.sizes) == 1 or n * batches.inputs[0].numel() > AT_ONCE:
+            found = (self._batch(batches, step) for step in range(steps))
+            return (batch for batch in found if batch is not None)
+        flat, shape = batches.samples.view(-1), batches.samples.shape
+        inputs = batches.inputs.index_select(0, flat).view(*shape, -1)  # [s, k, B, features]
+        targets = batches.targets.index_select(0, flat).view(shape)
+        return ((inputs[step], targets[step], batches.weights) for step in range(steps))
+
+    def _batch(self, batches: Batches, step: int) -> Batch | None:
         """Inputs [k, B, ...], targets [k, B] and weights [k, B] of a step; None if there is nothing in it."""
         width = batches.sizes[0] if len(batches.sizes) == 1 else None  # one client: its padding need not be computed
         samples, weights = batches.samples[step, :, :width], batches.weights[:, :width]
         if samples.numel() == 0:
             return None
         flat = samples.reshape(-1)
-        inputs = batches.inputs.index_select(0, flat)  # several times as fast as indexing with a tensor
         if batches.draws is not None:
-            inputs = Augment.apply(inputs, batches.draws[step, :, :width].reshape(-1, 3))
+            inputs = Augment.apply(batches.inputs, flat, batches.draws[step, :, :width].reshape(-1, 3))
+        else:
+            inputs = batches.inputs.index_select(0, flat)  # several times as fast as indexing with a tensor
         return inputs.view(*samples.shape, *inputs.shape[1:]), batches.targets[flat].view(samples.shape), weights
 
     def pieces(self) -> list[tuple[bool, int]]:

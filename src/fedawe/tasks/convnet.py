@@ -1,6 +1,6 @@
 """The paper's convolutional networks, in the layout in which this processor computes them best."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -59,9 +59,9 @@ class ConvNet:
                 pieces.append(np.zeros(shape.numel()))
         return torch.from_numpy(np.concatenate(pieces)).to(torch.float32)
 
-    def _logits(self, x: Tensor, inputs: Tensor, keep: Sequence[Tensor], blocked: bool) -> Tensor:
+    def _logits(self, parameters: Sequence[Tensor], inputs: Tensor, keep: Sequence[Tensor], blocked: bool) -> Tensor:
         """What the network says, [B, C]; `keep` are the dropout masks of its linear layers, if any."""
-        (W1, b1, W2, b2, *rest), h = unflattened(x, self.shapes), inputs
+        (W1, b1, W2, b2, *rest), h = parameters, inputs
         if blocked:
             h = h.to_mkldnn()
         for W, b in ((W1, b1), (W2, b2)):
@@ -76,18 +76,33 @@ class ConvNet:
     def outputs(self, x: Tensor, inputs: Tensor) -> Tensor:
         """The logits without dropout, [N, C]."""
         with torch.no_grad():
-            return self._logits(x, inputs, (), _blocked(inputs))
+            return self._logits(unflattened(x, self.shapes), inputs, (), _blocked(inputs))
 
     def gradients(
         self, x: Tensor, inputs: Tensor, targets: Tensor, weights: Tensor, seeds: Sequence[int] | None = None
     ) -> Tensor:
         """Autograd, one client in the blocked layout or several under vmap."""
-        blocked = len(x) == 1 and _blocked(inputs)
+        blocked, shapes = len(x) == 1 and _blocked(inputs), self.shapes
 
         def loss(x: Tensor, inputs: Tensor, targets: Tensor, weights: Tensor, *keep: Tensor) -> Tensor:
-            return (weights * cross_entropy(self._logits(x, inputs, keep, blocked), targets)).sum()
+            logits = self._logits(unflattened(x, shapes), inputs, keep, blocked)
+            return (weights * cross_entropy(logits, targets)).sum()
 
         return gradients_of(loss, x, inputs, targets, weights, *self._masks(inputs, seeds))
+
+    def descend(
+        self, x: Tensor, batches: Iterable[tuple[Tensor, Tensor, Tensor, Sequence[int] | None]], eta: float
+    ) -> None:
+        """x <- x - eta gradient for one client, x [1, d], in place and layer by layer: no flat gradient is put together."""
+        parameters = [piece.detach().requires_grad_() for piece in unflattened(x[0], self.shapes)]  # views of x
+        for inputs, targets, weights, seeds in batches:
+            keep = [mask[0] for mask in self._masks(inputs, seeds)]
+            logits = self._logits(parameters, inputs[0], keep, _blocked(inputs))
+            loss = (weights[0] * cross_entropy(logits, targets[0])).sum()
+            steps = torch.autograd.grad(loss, parameters)
+            with torch.no_grad():
+                for parameter, step in zip(parameters, steps, strict=True):
+                    parameter.sub_(step, alpha=eta)
 
     def _masks(self, inputs: Tensor, seeds: Sequence[int] | None) -> list[Tensor]:
         """What dropout keeps of every linear layer's input, scaled, [k, B, in] each; drawn under each client's seed."""

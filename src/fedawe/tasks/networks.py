@@ -1,6 +1,6 @@
 """Networks as functions of a flat parameter vector, for one client or for many at once."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Protocol
@@ -11,6 +11,7 @@ from torch.func import functional_call, grad, vmap
 
 from fedawe.rng import rng
 
+Layers = list[tuple[Tensor, Tensor]]  # weights [k, out, in] and biases [k, out, 1]
 Loss = Callable[[Tensor, Tensor], Tensor]  # (outputs [B, ...], targets [B, ...]) -> one loss per sample [B]
 
 
@@ -64,7 +65,7 @@ class Dense:
                 pieces.append(draw.uniform(-(fan_in**-0.5), fan_in**-0.5, fan_out * (fan_in + 1)))
         return torch.cat([torch.from_numpy(piece).to(torch.float32) for piece in pieces])
 
-    def layers(self, x: Tensor) -> list[tuple[Tensor, Tensor]]:
+    def layers(self, x: Tensor) -> Layers:
         """Views of x [k, d] as weights [k, out, in] and biases [k, out, 1]."""
         out, at = [], 0
         for fan_in, fan_out in pairwise(self.sizes):
@@ -89,28 +90,30 @@ class Dense:
         """The gradient is what a step of rate -1 adds to zero."""
         del seeds
         g = torch.zeros_like(x)
-        self._add(g, x, inputs, targets, weights, 1.0)
+        self._add(self.layers(g), self.layers(x), inputs, targets, weights, 1.0)
         return g
 
-    def descend(self, x: Tensor, inputs: Tensor, targets: Tensor, weights: Tensor, eta: float) -> None:
+    def descend(self, x: Tensor, batches: Iterable[tuple[Tensor, Tensor, Tensor]], eta: float) -> None:
         """x <- x - eta gradient, in place: each layer's step is one product that adds to the weights themselves."""
-        self._add(x, x, inputs, targets, weights, -eta)
-
-    def _add(self, into: Tensor, x: Tensor, inputs: Tensor, targets: Tensor, weights: Tensor, scale: float) -> None:
-        """into <- into + scale gradient(x), by hand: dz = (softmax - one hot) w, dW = dz h', db = dz 1."""
         layers = self.layers(x)
-        targeted = layers if into is x else self.layers(into)
+        for inputs, targets, weights in batches:
+            self._add(layers, layers, inputs, targets, weights, -eta)
+
+    def _add(
+        self, into: Layers, layers: Layers, inputs: Tensor, targets: Tensor, weights: Tensor, scale: float
+    ) -> None:
+        """into <- into + scale gradient, by hand: dz = (softmax - one hot) w, dW = dz h', db = dz 1."""
         h = [inputs.flatten(2)]  # what every layer receives                                          [k, B, in] each
         for W, b in layers[:-1]:
             h.append(torch.baddbmm(b.mT, h[-1], W.mT).relu_())
         W, b = layers[-1]
         dz = torch.softmax(torch.baddbmm(b, W, h[-1].mT), 1)  # samples last: 10 times as fast here   [k, C, B]
-        dz.scatter_add_(1, targets[:, None], dz.new_full((1, 1, 1), -1.0).expand(len(x), 1, targets.shape[1]))
+        dz.scatter_add_(1, targets[:, None], dz.new_full((), -1.0).expand(len(dz), 1, targets.shape[1]))
         dz.mul_(weights[:, None])
         for n in reversed(range(len(layers))):
-            W, b = targeted[n]
             # the error of the layer before, while the weights are still those of the forward pass
             before = torch.bmm(dz.mT, layers[n][0]) if n else None
+            W, b = into[n]
             W.baddbmm_(dz, h[n], alpha=scale)
             b.add_(dz.sum(2, keepdim=True), alpha=scale)
             if before is not None:
