@@ -178,7 +178,7 @@ def test_the_page_says_what_is_known():
 
 def test_the_commands_of_the_page_are_understood():
     verbs = {"add": DataAdd, "list": DataList, "check": DataCheck, "download": DataDownload}
-    commands = re.findall(r"^\$ fedawe data (\w+)(.*?)(?: +#.*)?$", PAGE, re.MULTILINE)
+    commands = re.findall(r"^fedawe data (\w+)(.*?)(?: +#.*)?$", PAGE, re.MULTILINE)
     assert {verb for verb, _ in commands} == set(verbs)
     for verb, arguments in commands:
         tyro.cli(verbs[verb], args=arguments.split())

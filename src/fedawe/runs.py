@@ -24,6 +24,7 @@ import numpy as np
 from fedawe import checkpoint, records
 from fedawe.algorithms import State
 from fedawe.algorithms.versions import Versions
+from fedawe.diagnostics import diagnostics
 from fedawe.engines import Engine
 from fedawe.environment import environment
 from fedawe.errors import Diverged, UserError
@@ -238,7 +239,8 @@ class Run:
         out: Line = dict(engine.evaluate(self.algorithm.model(state)))
         if isinstance(state, Versions):
             out.update({f"latest_{k}": v for k, v in engine.evaluate(state.latest).items()})
-            out["live_versions"] = len(state.models)
+        if state.t >= 0:
+            out.update(diagnostics(state, self.world.trace))
         bad = records.not_finite(out)
         if bad is not None:
             rate = self.local.rate(max(state.t, 0))

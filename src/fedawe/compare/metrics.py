@@ -45,6 +45,10 @@ METRICS = (
     Metric("train_loss", "train loss", False, False),
     Metric("client_accuracy", "train accuracy, uniform over clients", True, True),
     Metric("client_loss", "train loss, uniform over clients", False, False),
+    Metric("consensus", "FedAWE: mean squared distance of clients' models from x̄", False, False),
+    Metric("live_versions", "FedAWE: versions held", False, False),
+    Metric("echo_mean", "mean echo of the clients that were there", False, False),
+    Metric("staleness_mean", "mean rounds since a client was last there", False, False),
     Metric("loss", "objective", False, False),
     Metric("distance", "distance to the optimum", False, False),
 )
@@ -52,6 +56,7 @@ METRICS = (
 
 def metrics_of(experiment: Experiment) -> tuple[Metric, ...]:
     """The metrics its evaluations have, the one that decides first."""
-    names = {name for run in experiment.runs for line in run.record.evaluations[:1] for name in line}
+    ends = [line for run in experiment.runs for line in (*run.record.evaluations[:1], *run.record.evaluations[-1:])]
+    names = {name for line in ends for name in line}
     found = [metric for metric in METRICS if metric.name in names]
     return tuple(sorted(found, key=lambda metric: metric.name not in ("test_accuracy", "distance")))
