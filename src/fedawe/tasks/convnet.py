@@ -93,7 +93,7 @@ class ConvNet:
     def descend(
         self, x: Tensor, batches: Iterable[tuple[Tensor, Tensor, Tensor, Sequence[int] | None]], eta: float
     ) -> None:
-        """x <- x - eta gradient for one client, x [1, d], in place, layer by layer: no flat gradient is put together."""
+        """x <- x - eta gradient for one client, x [1, d], in place, layer by layer: no flat gradient is made."""
         parameters = [piece.detach().requires_grad_() for piece in unflattened(x[0], self.shapes)]  # views of x
         for inputs, targets, weights, seeds in batches:
             keep = [mask[0] for mask in self._masks(inputs, seeds)]
