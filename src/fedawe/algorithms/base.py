@@ -8,8 +8,9 @@ round, eta_g the server's rate.
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeGuard, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -22,6 +23,10 @@ class State(ABC):
 
     t: int
     m: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "t", int(self.t))  # a numpy integer would end up in file names and messages
+        object.__setattr__(self, "m", int(self.m))
 
     @property
     @abstractmethod
@@ -79,6 +84,11 @@ class OneGlobalModel(Generic[T]):
         return state.x.clone()
 
 
+def is_whole(value: object) -> TypeGuard[int]:
+    """A whole number, of Python or of numpy."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
 def first_model(x0: Tensor, m: int) -> Tensor:
     """x0 [d], checked, as a tensor of our own."""
     if not isinstance(x0, Tensor) or x0.ndim != 1 or len(x0) == 0 or not x0.is_floating_point():
@@ -86,7 +96,7 @@ def first_model(x0: Tensor, m: int) -> Tensor:
         raise UserError(f"x0 must be a floating-point vector [d], not {got}")
     if not torch.isfinite(x0).all():
         raise UserError(f"x0 is not finite at coordinate {int((~torch.isfinite(x0)).nonzero()[0])}")
-    if isinstance(m, bool) or not isinstance(m, int) or m < 1:
+    if not is_whole(m) or m < 1:
         raise UserError(f"the number of clients must be a whole number from 1, not {m!r}")
     return x0.detach().clone()
 
@@ -110,7 +120,7 @@ def known_clients(A: Tensor, state: State) -> Tensor:
 
 def received(state: State, t: int, A: Tensor, G: Tensor) -> tuple[Tensor, Tensor]:
     """What round t brought, checked and in the order of the clients, so that the order of arrival changes nothing."""
-    if isinstance(t, bool) or not isinstance(t, int) or t <= state.t:
+    if not is_whole(t) or t <= state.t:
         raise UserError(f"round {t!r} cannot follow round {state.t}: rounds are whole numbers and only go up")
     A, like = known_clients(A, state), state.latest
     if not isinstance(G, Tensor) or G.shape != (len(A), len(like)):
@@ -154,7 +164,7 @@ def check_whole(name: str, value: int | None, otherwise: str = "") -> None:
     """Refuses what is not a whole number from 1; None where that is allowed, which `otherwise` then says."""
     if value is None and otherwise:
         return
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+    if not is_whole(value) or value < 1:
         raise UserError(f"{name} is {value!r}; expected a whole number from 1{otherwise}")
 
 
