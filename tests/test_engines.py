@@ -17,14 +17,6 @@ from fedawe.suite import Execution
 from fedawe.tasks import Augment, Classification, ConvNet, Data, Dense
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 def images(clients=20, each=24, size=8, classes=4):
     draw = np.random.default_rng(0)
     n = clients * each

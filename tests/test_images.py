@@ -21,14 +21,6 @@ NETWORKS = {
 }
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 def plain(hidden: tuple[int, ...], dropout: float = 0.0, size: int = 32, classes: int = 10) -> nn.Sequential:
     """The network as the paper prints it: ReLU before pooling."""
     layers: list[nn.Module] = [nn.Conv2d(3, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]

@@ -1,33 +1,28 @@
-"""Flags that may be left away: read as a plain number, shown without a default of their own."""
+"""Flags that may be left away: read as one plain value, shown without a default of their own."""
 
-from typing import Annotated
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
 
 import tyro
 from tyro.constructors import PrimitiveConstructorSpec
 
 _hint = tyro.conf.arg(help_behavior_hint="")
 
-Whole = Annotated[
-    int | None,
-    _hint,
-    PrimitiveConstructorSpec(
+
+def _one(read: Callable[[str], Any], metavar: str, *kinds: type) -> PrimitiveConstructorSpec[Any]:
+    return PrimitiveConstructorSpec(
         nargs=1,
-        metavar="INT",
-        instance_from_str=lambda words: int(words[0]),
-        is_instance=lambda value: value is None or isinstance(value, int),
+        metavar=metavar,
+        instance_from_str=lambda words: read(words[0]),
+        is_instance=lambda value: value is None or isinstance(value, kinds),
         str_from_instance=lambda value: [str(value)],
-    ),
-]
-Number = Annotated[
-    float | None,
-    _hint,
-    PrimitiveConstructorSpec(
-        nargs=1,
-        metavar="FLOAT",
-        instance_from_str=lambda words: float(words[0]),
-        is_instance=lambda value: value is None or isinstance(value, float | int),
-        str_from_instance=lambda value: [str(value)],
-    ),
-]
+    )
+
+
+Whole = Annotated[int | None, _hint, _one(int, "INT", int)]
+Number = Annotated[float | None, _hint, _one(float, "FLOAT", float, int)]
+Word = Annotated[str | None, _hint, _one(str, "STR", str)]
+File = Annotated[Path | None, _hint, _one(Path, "PATH", Path)]
 Numbers = Annotated[tuple[float, ...], _hint]
 Names = Annotated[tuple[str, ...], _hint]

@@ -15,10 +15,10 @@ from fedawe.audit import audit, read_roster
 from fedawe.audit.as_json import as_json
 from fedawe.audit_page import write_page
 from fedawe.cli.audit_text import told
-from fedawe.cli.reading import File, Reading
+from fedawe.cli.reading import Reading
 from fedawe.errors import UserError
 from fedawe.files import new_folder
-from fedawe.flags import Names
+from fedawe.flags import File, Names
 from fedawe.logs import Log
 from fedawe.spec import Spec
 

@@ -7,11 +7,11 @@ from rich.console import Console
 from rich.table import Table
 
 from fedawe.cli.audit_text import bars
-from fedawe.cli.reading import File, Reading
+from fedawe.cli.reading import Reading
 from fedawe.errors import UserError
 from fedawe.files import new_folder
 from fedawe.fit import Quality, fit, quality
-from fedawe.flags import Whole
+from fedawe.flags import File, Whole
 
 
 @dataclass(frozen=True)

@@ -6,35 +6,10 @@ from pathlib import Path
 from typing import Annotated
 
 import tyro
-from tyro.constructors import PrimitiveConstructorSpec
 
 from fedawe import logs
+from fedawe.flags import Word
 from fedawe.logs import Columns, Log, Rule
-
-_hint = tyro.conf.arg(help_behavior_hint="")
-# Flags that may be left away: read as a word, shown without a default of their own.
-Word = Annotated[
-    str | None,
-    _hint,
-    PrimitiveConstructorSpec(
-        nargs=1,
-        metavar="STR",
-        instance_from_str=lambda words: words[0],
-        is_instance=lambda value: value is None or isinstance(value, str),
-        str_from_instance=lambda value: [str(value)],
-    ),
-]
-File = Annotated[
-    Path | None,
-    _hint,
-    PrimitiveConstructorSpec(
-        nargs=1,
-        metavar="PATH",
-        instance_from_str=lambda words: Path(words[0]),
-        is_instance=lambda value: value is None or isinstance(value, Path),
-        str_from_instance=lambda value: [str(value)],
-    ),
-]
 
 
 @dataclass(frozen=True)

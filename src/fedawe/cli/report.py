@@ -12,6 +12,7 @@ from tyro.conf import Positional
 
 from fedawe import compare, report
 from fedawe.files import new_folder, write_atomically
+from fedawe.flags import File
 from fedawe.report.words import words
 
 
@@ -23,7 +24,7 @@ class Report:
     """what `fedawe run` wrote, or a folder of such folders"""
     format: Literal["html", "png", "pdf", "svg", "csv", "md", "tex"] = "html"
     """html: one page that needs no network; png, pdf, svg: figures; csv, md, tex: tables"""
-    to: Path | None = None
+    to: File = None
     """file of the page (default FOLDER/report.html), or folder (default FOLDER/figures, FOLDER/tables)"""
     interval: compare.Interval = "student"
     """95 % intervals of paired differences: student, or bootstrap from 10 seeds on"""

@@ -15,7 +15,7 @@ from fedawe.algorithms import ALGORITHMS
 from fedawe.cli.show import progress
 from fedawe.engines import keep_freed_memory
 from fedawe.experiment import Contender, Settings
-from fedawe.flags import Names, Whole
+from fedawe.flags import File, Names, Whole
 from fedawe.records import Record
 from fedawe.suite import Execution
 
@@ -31,7 +31,7 @@ class Run:
     """each seed is its own partition, trace and initial model, shared by all algorithms"""
     out: Path = Path("runs/latest")
     """folder of records and models"""
-    data: Path | None = None
+    data: File = None
     """folder of the data sets added with `fedawe data` (default: $FEDAWE_DATA, or the user's cache)"""
     engine: Literal["auto", "one", "stacked"] = "auto"
     """train clients one after another, or stacked into one computation (auto: what is faster here)"""

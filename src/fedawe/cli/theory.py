@@ -13,9 +13,8 @@ from fedawe import theory
 from fedawe.audit.as_json import plain
 from fedawe.audit.fleet import describe
 from fedawe.availability import DYNAMICS, Array, Dynamics
-from fedawe.cli.reading import File
 from fedawe.errors import UserError
-from fedawe.flags import Numbers, Whole
+from fedawe.flags import File, Numbers, Whole
 from fedawe.spec import Spec
 from fedawe.trace import Trace
 

@@ -13,7 +13,7 @@ from rich.table import Table
 from fedawe.availability import DYNAMICS, class_weights
 from fedawe.errors import UserError
 from fedawe.files import new_folder, write_atomically
-from fedawe.flags import Number, Numbers
+from fedawe.flags import File, Number, Numbers
 from fedawe.rng import rng
 from fedawe.spec import Spec
 from fedawe.trace import Trace
@@ -63,7 +63,7 @@ class Show:
     """.npz or .csv"""
     round_seconds: Number = None
     """length of a round, for intervals in seconds"""
-    plot: Path | None = None
+    plot: File = None
     """also draw the stripes into this .png, .pdf or .svg"""
 
     def run(self) -> None:
