@@ -67,7 +67,7 @@ COMMANDS = [  # (arguments, what the line must say)
     ("run --dynamics sine:gamma=-1", "gamma is -1.0; expected a number at least 0"),
     ("run --dynamics sine:period=0", "period is 0; expected a number at least 1"),
     ("run --dynamics none.npz", "none.npz: no such file"),
-    ("run --p 1.5", "p is 1.5; expected probabilities in [0, 1]"),
+    ("run --p nan", "the probability of client 0 is nan; expected a number in [0, 1]"),
     ("run --p 0.5 0.5 --clients 3", "p has 2 numbers for 3 clients"),
     ("run --task mnist", "unknown task 'mnist'; expected digits, quadratic, svhn, cifar10, cinic10, a set added with"),
     ("run --task none.npz", "none.npz: no such file"),
@@ -210,7 +210,34 @@ def test_a_damaged_experiment_is_named(monkeypatch, capsys, tmp_path):
     assert "experiment.json: is damaged" in line
 
 
+QUADRATIC = fedawe.Quadratic(torch.zeros(3, 1))
+THREE = fedawe.Trace([[1, 1, 1]])
+
+
+def simulated(algorithm, resume):
+    return fedawe.simulate(QUADRATIC, algorithm, THREE, fedawe.Local(), seed=0, resume=resume)
+
+
 CALLS = [
+    (
+        lambda: simulated(fedawe.FedAWE(), fedawe.FedAWE().init(torch.zeros(1), 7)),
+        "resume has 7 clients and 1 parameters",
+    ),
+    (
+        lambda: simulated(fedawe.FedAWE(), fedawe.FedAWE().init(torch.zeros(2), 3)),
+        "resume has 3 clients and 2 parameters",
+    ),
+    (lambda: simulated(fedawe.FedAWE(), fedawe.FedAvg().init(torch.zeros(1), 3)), "resume is a ServerState; expected"),
+    (
+        lambda: simulated(fedawe.FedAvg(), next(simulated(fedawe.FedAvg(), None))),
+        "resume is a Round; expected the `state`",
+    ),
+    (
+        lambda: fedawe.FedAvg().start(fedawe.FedAvg().init(torch.zeros(1), 3), None),
+        "A must be a vector of client numbers",
+    ),
+    (lambda: fedawe.FedAvg(eta_g="1"), "eta_g is '1'; expected a positive number"),
+    (lambda: fedawe.FedAvg(clip="1"), "clip is '1'; expected a positive number"),
     (lambda: fedawe.Trace([[True], [True, False]]), "different lengths"),
     (lambda: fedawe.Trace([]), "at least one of each"),
     (lambda: fedawe.Trace(np.ones((2, 2))).active(2), "rounds 0 to 1, but round 2"),
@@ -241,11 +268,7 @@ CALLS = [
     (lambda: fedawe.dirichlet_partition([0.5], 1, 0.1, np.random.default_rng(0)), "labels must be a vector of class"),
     (lambda: fedawe.Quadratic(torch.zeros(3)), "u must be one optimum per client [m, d]"),
     (
-        lambda: next(
-            fedawe.simulate(
-                fedawe.Quadratic(torch.zeros(3, 1)), fedawe.FedAvg(), fedawe.Trace([[1]]), fedawe.Local(), seed=0
-            )
-        ),
+        lambda: fedawe.simulate(QUADRATIC, fedawe.FedAvg(), fedawe.Trace([[1]]), fedawe.Local(), seed=0),
         "the trace has 1 clients, the task 3",
     ),
 ]

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from fedawe.algorithms import ALGORITHMS, Algorithm
-from fedawe.availability import DYNAMICS, Array, class_weights, probabilities_from_labels
+from fedawe.availability import DYNAMICS, Array, as_probabilities, class_weights, probabilities_from_labels
 from fedawe.data import default_folder, load
 from fedawe.data.cache import names
 from fedawe.data.sets import KNOWN
@@ -88,8 +88,8 @@ class Settings:
                 raise UserError(f"{name} is {value}; expected a whole number from 1")
         if len(self.p) not in (0, 1, clients):
             raise UserError(f"p has {len(self.p)} numbers for {clients} clients; give one for all or one for each")
-        if not all(0 <= p <= 1 for p in self.p):
-            raise UserError(f"p is {' '.join(map(str, self.p))}; expected probabilities in [0, 1]")
+        if self.p:
+            as_probabilities(self.p)
         eta0 = self.eta0 if self.eta0 is not None else 0.005 if quadratic else 0.1
         kept = self.is_image_set()
         settings = dataclasses.replace(

@@ -58,7 +58,13 @@ class Folder:
         """Refuses a folder that holds something else; writes nothing."""
         known = self.out / "experiment.json"
         if not known.exists():
-            if self.out.exists() and (not self.out.is_dir() or any(f.name != ".lock" for f in self.out.iterdir())):
+            try:
+                foreign = self.out.exists() and any(f.name != ".lock" for f in self.out.iterdir())
+            except OSError as error:  # a file, or a folder that is not ours to read
+                raise UserError(
+                    f"{self.out} is not an experiment of ours ({error.strerror}); choose another --out"
+                ) from None
+            if foreign:
                 raise UserError(f"{self.out} exists and is not an experiment of ours; choose another --out")
             return
         try:
@@ -89,6 +95,8 @@ class Folder:
                 yield
         except filelock.Timeout:
             raise UserError(f"{self.out} is in use by another process; wait for it, or choose another --out") from None
+        except PermissionError as error:
+            raise UserError(f"{error.filename or self.out}: cannot be written ({error.strerror})") from None
 
     def prepare(self, worlds: Sequence[World]) -> None:
         """What all runs share, written once; a trace that is already there must be the same."""

@@ -8,7 +8,7 @@ from typing import Generic
 import torch
 from torch import Tensor
 
-from fedawe.algorithms.base import Algorithm, S
+from fedawe.algorithms.base import Algorithm, S, State
 from fedawe.engines import Engine, Inline
 from fedawe.errors import UserError
 from fedawe.local import Local
@@ -46,10 +46,27 @@ def simulate(
     Two calls with the same arguments give the same numbers, and so does a call that goes on from any round of another.
     `engine` says how the clients' work is executed; by default in this process.
     """
-    engine = engine or Inline(task, local)
     if trace.clients != task.clients:
         raise UserError(f"the trace has {trace.clients} clients, the task {task.clients}")
-    state = algorithm.init(task.initial(seed), task.clients) if resume is None else resume
+    state = algorithm.init(task.initial(seed), task.clients)
+    if resume is not None:
+        _check_resumed(resume, state)
+        state = resume
+    return _rounds(algorithm, trace, state, seed, engine or Inline(task, local))
+
+
+def _check_resumed(resume: State, fresh: State) -> None:
+    """Refuses a state that this algorithm and this task cannot go on from."""
+    if type(resume) is not type(fresh):
+        raise UserError(f"resume is a {type(resume).__name__}; expected the `state` of a round, {type(fresh).__name__}")
+    if resume.m != fresh.m or resume.latest.shape != fresh.latest.shape:
+        raise UserError(
+            f"resume has {resume.m} clients and {len(resume.latest)} parameters, the task has {fresh.m} and "
+            f"{len(fresh.latest)}"
+        )
+
+
+def _rounds(algorithm: Algorithm[S], trace: Trace, state: S, seed: int, engine: Engine) -> Iterator[Round[S]]:
     visits = torch.from_numpy(trace.on[: state.t + 1].sum(0))  # how often each client was there  [m]
     for t in range(state.t + 1, trace.rounds):
         A = trace.active(t)

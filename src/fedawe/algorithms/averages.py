@@ -118,6 +118,8 @@ class FedAvgKnown(OneGlobalModel[ServerState]):
     def aggregate(self, state: ServerState, t: int, A: Tensor, G: Tensor) -> ServerState:
         """The sum over A of G_i / p_i^t, over m."""
         A, G = received(state, t, A, G)
+        if len(A) == 0:
+            return state.after(t)
         if t >= len(self.p):
             raise UserError(f"p covers rounds 0 to {len(self.p) - 1}, but this is round {t}")
         p = self.p[t].to(G.device)[A].to(G.dtype)  # p_i^t                                              [k]

@@ -103,7 +103,10 @@ def first_model(x0: Tensor, m: int) -> Tensor:
 
 def known_clients(A: Tensor, state: State) -> Tensor:
     """A [k] as int64 on the models' device; unknown, negative or repeated clients are refused."""
-    A = torch.as_tensor(A, device=state.latest.device)
+    try:
+        A = torch.as_tensor(A, device=state.latest.device)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise UserError(f"A must be a vector of client numbers, not {type(A).__name__} ({error})") from None
     if A.numel() == 0 and A.ndim == 1:  # an empty list has no dtype to speak of
         return A.to(torch.int64)
     if A.ndim != 1 or A.dtype.is_floating_point or A.dtype.is_complex or A.dtype == torch.bool:
@@ -170,9 +173,9 @@ def check_whole(name: str, value: int | None, otherwise: str = "") -> None:
 
 def check_rates(eta_g: float, clip: float | None) -> None:
     """Refuses a server rate or a clip that cannot be meant."""
-    if not 0 < eta_g < float("inf"):
+    if not isinstance(eta_g, int | float) or not 0 < eta_g < float("inf"):
         raise UserError(f"eta_g is {eta_g!r}; expected a positive number")
-    if clip is not None and not 0 < clip < float("inf"):
+    if clip is not None and (not isinstance(clip, int | float) or not 0 < clip < float("inf")):
         raise UserError(f"clip is {clip!r}; expected a positive number, or None for no clip")
 
 
