@@ -323,7 +323,7 @@ def table(found: dict[str, Result], turns: int, command: str) -> str:
         row("SVHN network, local steps/s, hand-written loop", f"{r['hand_steps']:.1f}", "", "cnn")
         row("SVHN network, local steps/s, fedawe", f"{r['steps']:.1f}", "", "cnn")
         row("1. fedawe / hand-written", spread(r["ratio"]), ">= 2.3", "cnn")
-        row(f"1. share of the sgemm rate ({r['gemm_gflops']:.0f} Gflop/s)", f"{r['gemm_share']:.2f}", ">= 0.55", "cnn")
+        row(f"1. share of the sgemm rate ({r['gemm_gflops']:.0f} Gflop/s)", f"{r['gemm_share']:.3f}", ">= 0.55", "cnn")
         row("with random crops / without", spread(r["crops"]), "", "cnn")
         row(f"5. {cores()} workers / 1 worker", spread(r["scaling"]), ">= 1.7", "cnn")
         row(

@@ -399,3 +399,35 @@ def test_lengths_of_time(text, value):
 def test_lengths_that_are_none(text):
     with pytest.raises(UserError):
         seconds(text)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "said"),
+    [
+        ({"round_seconds": np.array([1.0, 2.0])}, "round_seconds and start must be single numbers"),
+        ({"round_seconds": np.array("x")}, "round_seconds and start must be single numbers"),
+        ({"round_seconds": -1.0}, "round_seconds is -1"),
+        ({"round_seconds": 600.0, "start": np.nan, "timezone": "UTC"}, "start nan"),
+        ({"round_seconds": 600.0, "timezone": "Mars/X"}, "Mars/X"),
+    ],
+)
+def test_a_trace_with_a_clock_that_cannot_be_meant_is_refused_by_name(tmp_path, arrays, said):
+    path = tmp_path / "t.npz"
+    np.savez(path, on=np.ones((5, 3), dtype=bool), **arrays)
+    with pytest.raises(UserError, match=said) as refusal:
+        logs.read(path)
+    assert str(refusal.value).startswith(str(path))
+
+
+def test_a_trace_with_a_clock_and_no_time_zone_is_in_utc(tmp_path):
+    np.savez(tmp_path / "t.npz", on=np.ones((5, 3), dtype=bool), round_seconds=600.0)
+    clock = logs.read(tmp_path / "t.npz").clock
+    assert clock is not None
+    assert clock.timezone == "UTC"
+
+
+def test_one_date_far_in_the_future_is_refused_with_its_row(tmp_path):
+    path = tmp_path / "log.csv"
+    path.write_text("client,timestamp\na,2024-01-01T00:00:00Z\nb,2099-01-01T00:00:00Z\n")
+    with pytest.raises(UserError, match=r"2024-01-01 \(row 1\) and 2099-01-01 \(row 2\)"):
+        logs.read(path)

@@ -138,16 +138,14 @@ def describe(trace: Trace, clock: Clock | None = None) -> Fleet:
     """The facts of a trace; with a clock also by hour of the day."""
     on, (T, m) = trace.on, trace.on.shape
     k, rates = np.zeros(T, dtype=np.int64), np.zeros(m)
-    echo, stale, runs = np.zeros(T + 2, dtype=np.int64), np.zeros(T + 2, dtype=np.int64), np.zeros((2, T + 2), np.int64)
+    echo, runs = np.zeros(T + 2, dtype=np.int64), np.zeros((2, T + 2), np.int64)
     tau, since = np.full(m, -1), np.full(m, -1)  # since: when the present stretch began, -1 for the first, which is cut
     stay_on, last_holder = np.zeros(m), np.full(T + 1, -1)
     for t in range(T):
         A = np.flatnonzero(on[t])
         k[t] = len(A)
         rates[A] += 1
-        away = t - tau
-        stale += np.bincount(away, minlength=T + 2)
-        echo += np.bincount(away[A], minlength=T + 2)
+        np.add.at(echo, t - tau[A], 1)
         last_holder[tau[A] + 1] = t  # versions given up: whoever gives one up last ends it
         tau[A] = t
         if t:
@@ -157,6 +155,9 @@ def describe(trace: Trace, clock: Clock | None = None) -> Fleet:
             np.add.at(runs, (on[t - 1, whole].astype(np.int64), t - since[whole]), 1)
             since[turned] = t
     last_holder[np.unique(tau) + 1] = T
+    # An absence of e rounds has clients 1, 2, ... e rounds stale; those that last until the end were not echoed.
+    absences = echo + np.bincount(T - 1 - tau, minlength=T + 2)
+    stale = np.concatenate([[0], absences[:0:-1].cumsum()[::-1]])
     ends = rates - stay_on - on[-1]  # stretches of presence that ended, [m]
     begins = rates - stay_on - on[0]
     hours = None if clock is None else clock.hours(T)

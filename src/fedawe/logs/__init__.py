@@ -1,6 +1,7 @@
 """Logs of real fleets as traces: check-ins, intervals, device events. What was wrong with a log is said with it."""
 
 import io
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from fedawe.errors import UserError
-from fedawe.files import existing_file, write_atomically
+from fedawe.files import existing_file, read_npz, write_atomically
 from fedawe.logs.checkins import Span, laid_out, read_rows, silences
 from fedawe.logs.clock import Clock, known_timezone, seconds
 from fedawe.logs.flash import Rule, read_events
@@ -108,17 +109,32 @@ def _from_trace(path: Path, round_length: str | None, timezone: str | None, rost
     names = tuple(map(str, range(trace.clients)))
     clock = None
     if path.suffix == ".npz":
-        with np.load(path, allow_pickle=False) as arrays:
-            if "clients" in arrays:
-                names = tuple(map(str, arrays["clients"]))
-            if "round_seconds" in arrays:
-                start = float(arrays["start"]) if "start" in arrays else None
-                clock = Clock(float(arrays["round_seconds"]), start, timezone or str(arrays["timezone"]))
+        arrays = read_npz(path)
+        if "clients" in arrays:
+            names = tuple(map(str, arrays["clients"].reshape(-1)))
+        if "round_seconds" in arrays:
+            clock = _clock_of(path, arrays, timezone)
     if clock is None and round_length is not None:
         clock = Clock(seconds(round_length, "the length of a round"), None, timezone or "UTC")
     if len(set(names)) != trace.clients:
         raise UserError(f"{path}: has {len(names)} names, not all different, for {trace.clients} clients")
     return _with_roster(Log(trace, names, clock, ()), roster)
+
+
+def _clock_of(path: Path, arrays: dict[str, Any], timezone: str | None) -> Clock:
+    """When the rounds of a trace were, as its file says."""
+    try:
+        length = float(arrays["round_seconds"])
+        start = float(arrays["start"]) if "start" in arrays else None
+    except (TypeError, ValueError):
+        raise UserError(f"{path}: round_seconds and start must be single numbers of seconds") from None
+    if not 0 < length < math.inf or (start is not None and not math.isfinite(start)):
+        raise UserError(f"{path}: round_seconds is {length:g} and start {start}; expected seconds, the former above 0")
+    zone = timezone or (str(arrays["timezone"]) if "timezone" in arrays else "UTC")
+    try:
+        return Clock(length, start, zone)
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
 
 
 def _with_roster(log: Log, roster: Sequence[str]) -> Log:

@@ -14,6 +14,7 @@ from fedawe.logs.tables import Finding, Table, collected
 from fedawe.logs.times import EARLIEST, LATEST, Times
 
 MOST = 10**9  # entries [rounds, clients]; a larger table is a wrong date in some row, or rounds that are too short
+MOST_ROUNDS = 10**6  # two years of rounds of one minute
 SHOWN = 3  # examples in a message
 
 
@@ -176,7 +177,7 @@ def _from_intervals(
 
 
 def _nobody(rounds: int, m: int, rows: pl.DataFrame, path: Path) -> Mask:
-    if rounds * m > MOST:
+    if rounds * m > MOST or rounds > MOST_ROUNDS:
         first, last = (rows.sort("start").row(n, named=True) for n in (0, -1))
         said = " and ".join(
             f"{pl.Series([row['start']]).cast(pl.Datetime('us'))[0]:%Y-%m-%d} (row {row['row']:,})"
