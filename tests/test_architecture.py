@@ -25,10 +25,10 @@ LAYERS = [
     {"engines"},
     {"simulate"},
     {"audit", "theory", "diagnostics", "logs", "fit"},
-    {"deploy"},
     {"records", "checkpoint", "spec", "flags", "environment", "experiment", "runs"},
-    {"suite", "suites"},
-    {"compare", "plots", "report", "audit_page"},
+    {"suite"},
+    {"compare", "plots", "report", "audit_page", "export"},
+    {"reproduce", "flower"},
     {"__init__"},  # the public face: what it gathers may not look back at it
     {"cli", "__main__"},
 ]
