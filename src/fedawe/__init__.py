@@ -1,8 +1,9 @@
 """Federated learning when clients come and go."""
 
 from fedawe.algorithms import F3AST, MIFA, Algorithm, FedAU, FedAvg, FedAvgAll, FedAvgKnown, FedAWE, FedVARP
-from fedawe.availability import Cyclic, InterleavedSine, Markov, Sine, Staircase, Stationary
+from fedawe.availability import Cyclic, InterleavedSine, Markov, Outages, Sine, Staircase, Stationary
 from fedawe.errors import Diverged, UserError
+from fedawe.export import load, load_model
 from fedawe.local import Local, Rate
 from fedawe.rng import rng
 from fedawe.simulate import Round, simulate
@@ -26,6 +27,7 @@ __all__ = [
     "InterleavedSine",
     "Local",
     "Markov",
+    "Outages",
     "Quadratic",
     "Rate",
     "Round",
@@ -37,6 +39,8 @@ __all__ = [
     "classification",
     "digits",
     "dirichlet_partition",
+    "load",
+    "load_model",
     "rng",
     "simulate",
 ]

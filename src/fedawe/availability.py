@@ -1,7 +1,7 @@
 """How likely each client is to be there, round by round: p_i^t = p_i f_i(t).
 
-The paper's four dynamics (Stationary, Staircase, Sine, InterleavedSine), two of related work (Markov, Cyclic), and the
-paper's rule for p_i. m clients, t the round from 0. Probabilities are numpy arrays (torch in, torch out).
+The paper's four dynamics (Stationary, Staircase, Sine, InterleavedSine), two of related work (Markov, Cyclic), outages
+that many clients share (Outages), and the paper's rule for p_i. m clients, t the round from 0. Probabilities are numpy arrays (torch in, torch out).
 """
 
 from abc import ABC, abstractmethod
@@ -164,6 +164,35 @@ class Cyclic(Dynamics):
         return (t + phase) % (on + off) < on
 
 
+@dataclass(frozen=True)
+class Outages(Dynamics):
+    """Clients fall into `groups` (client i into group i mod groups) that lose coverage together.
+
+    In every round an outage of a group begins with probability `rate` and lasts `length` rounds, and nobody of the group
+    is there meanwhile; otherwise client i is there with probability p_i. Outages may overlap.
+    """
+
+    groups: int = 5
+    rate: float = 0.02
+    length: int = 10
+
+    def __post_init__(self) -> None:
+        _check("groups", self.groups, at_least=1)
+        _check("rate", self.rate, at_least=0, at_most=1)
+        _check("length", self.length, at_least=1)
+
+    def trajectory(self, t: npt.NDArray[np.int64], p: Array) -> Array:
+        return (1 - self.rate) ** np.minimum(t + 1, self.length) * p  # no outage began in the last `length` rounds
+
+    def available(self, seed: int, t: int, p: Array, before: Mask | None) -> Mask:
+        del before
+        out = np.zeros(self.groups, dtype=bool)
+        for begin in range(max(0, t - self.length + 1), t + 1):
+            out |= rng(seed, "outage", begin).random(self.groups) < self.rate
+        there = rng(seed, "availability", t).random(len(p)) < p
+        return np.asarray(there & ~out[np.arange(len(p)) % self.groups])
+
+
 def class_weights(classes: int, generator: np.random.Generator) -> Array:
     """The paper's phi [C]: phi_c ~ Uniform(0, Phi_c), Phi_c = 1 for the first half of the classes, 0.5 for the rest."""
     upper = np.where(np.arange(classes) < classes / 2, 1.0, 0.5)
@@ -193,4 +222,5 @@ DYNAMICS: dict[str, type[Dynamics]] = {
     "interleaved": InterleavedSine,
     "markov": Markov,
     "cyclic": Cyclic,
+    "outages": Outages,
 }

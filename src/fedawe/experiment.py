@@ -33,8 +33,10 @@ class Settings:
     a data set added with `fedawe data`: svhn, cifar10, cinic10"""
     model: Literal["softmax", "mlp", "cnn", "paper"] | None = None
     """network (default: paper, the paper's own, for svhn, cifar10 and cinic10; mlp for the others)"""
+    image_size: Whole = None
+    """height and width to which images are shrunk by averaging; a divisor of theirs (default: as they are)"""
     dynamics: str = "sine"
-    """stationary, staircase, sine, interleaved, markov, cyclic, with options as in sine:gamma=0.2,period=40;
+    """stationary, staircase, sine, interleaved, markov, cyclic, outages, with options as in sine:gamma=0.2,period=40;
     or the path of a recorded trace (.npz or .csv)"""
     p: Numbers = ()
     """base probabilities: one for all clients or one for each (default: the paper's rule, from the labels they have)"""
@@ -63,6 +65,8 @@ class Settings:
     """largest norm of a stochastic gradient (default: no clip)"""
     evaluate_every: int = 5
     """rounds between evaluations"""
+    evaluate_received: bool = False
+    """evaluate besides the mean over all clients of the model each received last, which FedAWE's own model is"""
     keep_empty: bool = False
     """keep clients that the partition leaves without data"""
 
@@ -102,6 +106,8 @@ class Settings:
             augment=self.augment or ("image" if kept else "none"),
         )
         settings.local()
+        if quadratic and (self.image_size is not None or self.evaluate_received):
+            raise UserError("image_size and evaluate_received are for data; leave them away for quadratic")
         return settings
 
     def is_image_set(self) -> bool:
@@ -170,6 +176,8 @@ def _task(settings: Settings, seed: int, folder: Path | None, device: torch.devi
         data = stored(settings.task, folder)
     else:
         data = digits() if settings.task == "digits" else from_npz(settings.task)
+    if settings.image_size is not None:
+        data = data.shrunk(settings.image_size)
     if settings.augment != "none" and len(data.shape) != 3:
         raise UserError(f"augment is for images; the samples of {data.name} have the shape {list(data.shape)}")
     per = settings.augment

@@ -23,6 +23,7 @@ import numpy as np
 
 from fedawe import checkpoint, records
 from fedawe.algorithms import State
+from fedawe.algorithms.received import Received, ReceivedState
 from fedawe.algorithms.versions import Versions
 from fedawe.diagnostics import diagnostics
 from fedawe.engines import Engine
@@ -147,6 +148,9 @@ class Run:
     def __init__(self, folder: Folder, contender: Contender, world: World, checkpoint_every: int) -> None:
         self.settings, self.world, self.label = folder.settings, world, contender.label
         self.algorithm = contender.algorithm(folder.settings, world.trace)
+        hyper_parameters = repr(self.algorithm) if contender.spec.name != "fedavg-known" else "FedAvgKnown(p=...)"
+        if self.settings.evaluate_received and contender.spec.name != "fedawe":  # whose model that mean is
+            self.algorithm = Received(self.algorithm)
         self.local = contender.local(folder.settings)
         self.checkpoint_every = checkpoint_every
         self.path = folder.out / self.label / f"seed-{world.seed}"
@@ -156,7 +160,7 @@ class Run:
             "format": FORMAT,
             "algorithm": contender.spec.name,
             "label": self.label,
-            "hyper_parameters": repr(self.algorithm) if contender.spec.name != "fedavg-known" else "FedAvgKnown(p=...)",
+            "hyper_parameters": hyper_parameters,
             "local": repr(self.local),
             "seed": world.seed,
             "parameters": len(self.state.latest),
@@ -243,10 +247,13 @@ class Run:
         return {"status": "complete", "model_sha256": hashlib.sha256(model).hexdigest()}
 
     def _metrics(self, state: State, engine: Engine) -> Line:
-        """The model's, and for FedAWE, whose model is x-bar, the last aggregate's too."""
+        """The model's; for FedAWE, whose model is x-bar, the last aggregate's too, for others the received mean's."""
         out: Line = dict(engine.evaluate(self.algorithm.model(state)))
         if isinstance(state, Versions):
             out.update({f"latest_{k}": v for k, v in engine.evaluate(state.latest).items()})
+        elif isinstance(self.algorithm, Received) and isinstance(state, ReceivedState):
+            received = engine.evaluate(self.algorithm.received(state))
+            out.update({f"received_{k}": v for k, v in received.items()})
         if state.t >= 0:
             out.update(diagnostics(state, self.world.trace))
         bad = records.not_finite(out)

@@ -184,7 +184,9 @@ def pack(state: State) -> dict[str, Tensor]:
     out: dict[str, Tensor] = {}
     for field in fields(state):
         value = getattr(state, field.name)
-        if isinstance(value, Mapping):
+        if isinstance(value, State):
+            out.update({f"{field.name}.{key}": tensor for key, tensor in pack(value).items()})
+        elif isinstance(value, Mapping):
             out.update({f"{field.name}.{key}": torch.as_tensor(row) for key, row in value.items()})
         else:
             out[field.name] = torch.as_tensor(value)
@@ -195,9 +197,12 @@ def unpack(like: S, tensors: Mapping[str, Tensor]) -> S:
     """The state that was packed; `like` is a state of the same algorithm, for kinds, dtypes and device."""
     values: dict[str, Any] = {}
     for field in fields(like):
-        old = getattr(like, field.name)
-        if isinstance(old, Mapping):
-            start = field.name + "."
+        old, start = getattr(like, field.name), field.name + "."
+        if isinstance(old, State):
+            values[field.name] = unpack(
+                old, {name.removeprefix(start): row for name, row in tensors.items() if name.startswith(start)}
+            )
+        elif isinstance(old, Mapping):
             rows = {int(name.removeprefix(start)): row for name, row in tensors.items() if name.startswith(start)}
             values[field.name] = {key: _unwrapped(rows[key], like.latest.device) for key in sorted(rows)}
         elif isinstance(old, Tensor):

@@ -47,6 +47,24 @@ class Data:
         names = ("x_train", "y_train", "x_test", "y_test")
         return replace(self, **{name: getattr(self, name).to(device) for name in names})
 
+    def shrunk(self, size: int) -> "Data":
+        """Images of size x size: the means of squares of pixels; stored pixels stay whole numbers."""
+        height, width = self.shape[1:] if len(self.shape) == 3 else (0, 0)
+        if size < 1 or not height or height % size or width % size or height // size != width // size:
+            raise UserError(
+                f"image_size is {size}; {self.name} has samples of shape {list(self.shape)}, and squares of "
+                "pixels must fit: expected images, and a divisor of height and width"
+            )
+        n = height // size
+
+        def shrink(x: Tensor) -> Tensor:
+            if x.dtype != torch.uint8:
+                return torch.nn.functional.avg_pool2d(x, n)
+            pooled = x.unflatten(2, (size, n)).unflatten(1, (size, n)).sum((2, 4), dtype=torch.int32)
+            return pooled.div(n * n).round().to(torch.uint8)
+
+        return replace(self, x_train=shrink(self.x_train), x_test=shrink(self.x_test))
+
     def inputs(self, x: Tensor, rows: Tensor, margin: int = 0) -> Tensor:
         """The rows [n] of x_train or x_test as the network sees them, [n, ...] float32, with a margin of zeros."""
         # index_select is several times as fast as indexing with a tensor
