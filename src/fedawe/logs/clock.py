@@ -10,6 +10,7 @@ import polars as pl
 from fedawe.errors import UserError
 
 UNITS = {"s": 1, "sec": 1, "m": 60, "min": 60, "h": 3600, "d": 86400, "day": 86400, "days": 86400}
+SHORTEST = 0.001  # of a round, in seconds
 
 
 def seconds(text: str, what: str = "a length of time") -> float:
@@ -18,13 +19,13 @@ def seconds(text: str, what: str = "a length of time") -> float:
     >>> seconds("10min"), seconds("1h30m"), seconds("600")
     (600.0, 5400.0, 600.0)
     """
-    words = re.findall(r"([\d.]+)\s*([a-z]*)", text.strip().lower())
-    readable = re.fullmatch(r"(\d+(\.\d+)?\s*[a-z]*\s*)+", text.strip().lower()) is not None
-    if not readable or any(unit not in UNITS and unit != "" for _, unit in words):
+    words = re.findall(r"(\d+(?:\.\d+)?)\s*([a-z]*)\s*", text.strip().lower())
+    rest = re.sub(r"\d+(?:\.\d+)?\s*[a-z]*\s*", "", text.strip().lower())
+    if not words or rest or any(unit not in UNITS and (unit or len(words) > 1) for _, unit in words):
         raise UserError(f"{what} is {text!r}; expected something like 30s, 10min, 1h30m or 1d")
     total = sum(float(number) * UNITS.get(unit, 1) for number, unit in words)
-    if total <= 0:
-        raise UserError(f"{what} is {text!r}; expected more than nothing")
+    if not SHORTEST <= total < float("inf"):
+        raise UserError(f"{what} is {text!r}; expected {SHORTEST:g} s or more")
     return total
 
 
@@ -68,6 +69,19 @@ class Clock:
         days = self._local(np.arange(rounds)).dt.date().to_physical().cast(pl.Int64).to_numpy()
         return np.asarray(days - days[0])
 
+    def on_the_wall(self, first: int) -> "Clock":
+        """This clock with round 0 at the moment when clocks on the wall show `first` (seconds since 1970-01-01)."""
+        shown = pl.Series([first * 1_000_000]).cast(pl.Datetime("us"))
+        at = None
+        while at is None:  # an hour that clocks skip has no such moment; the next has
+            at = shown.dt.replace_time_zone(self.timezone, ambiguous="earliest", non_existent="null").dt.epoch("us")[0]
+            shown = shown.dt.offset_by("1h")
+        return Clock(self.round_seconds, at / 1e6, self.timezone)
+
+    def wall(self, rounds: int) -> npt.NDArray[np.int64]:
+        """What clocks on the wall show when each of the first rounds begins, in whole seconds since 1970-01-01, [T]."""
+        return self._local(np.arange(rounds)).dt.replace_time_zone(None).dt.epoch("s").to_numpy()
+
     def when(self, t: int) -> str:
         """When round t begins, in words.
 
@@ -92,4 +106,5 @@ class Clock:
             return f"{s:.3g} s"
         if s < 5400:
             return f"{s / 60:.3g} min"
-        return f"{s / 3600:.2g} h" if s < 172800 else f"{s / 86400:.2g} days"
+        amount, unit = (s / 3600, "h") if s < 172800 else (s / 86400, "days")
+        return f"{amount:.2g} {unit}" if amount < 10 else f"{amount:.0f} {unit}"

@@ -5,6 +5,7 @@ A file is `{"<id>": {"guid": ..., "model": ..., "messages": "YYYY-mm-dd HH:MM:SS
 
 import gzip
 import json
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -16,7 +17,8 @@ import polars as pl
 from fedawe.availability import Mask
 from fedawe.errors import UserError
 from fedawe.logs.clock import Clock
-from fedawe.logs.tables import Finding
+from fedawe.logs.findings import Finding, counted, some
+from fedawe.logs.times import EARLIEST, LATEST
 
 Rule = Literal["strict", "wifi-charging", "wifi-locked", "wifi"]
 NEEDS: dict[Rule, tuple[str, ...]] = {
@@ -43,7 +45,7 @@ DAY = 86400
 
 @dataclass(frozen=True)
 class Device:
-    """When a phone could have trained, in seconds since 1970 of its own clock, while it was watched."""
+    """When a phone could have trained, by its own clock on the wall (seconds since 1970-01-01 00:00 on that clock)."""
 
     name: str
     first: int
@@ -61,13 +63,26 @@ def event_files(path: Path) -> list[Path]:
     return files
 
 
-def read_events(path: Path, rule: Rule, clock: Clock, days: int) -> tuple[Mask, list[str], Clock, list[Finding], int]:
-    """Who could train in which round [T, m] under the rule, over so many days from the first midnight.
+@dataclass(frozen=True)
+class Events:
+    """Phones laid out side by side."""
 
-    Phones were watched for different whole numbers of days; each repeats its own, at its own time of day.
+    on: Mask  # who could train in which round                                                              [T, m]
+    names: list[str]
+    clock: Clock
+    findings: list[Finding]
+    events: int
+    watched: npt.NDArray[np.int64]  # rounds after which each phone repeats itself                          [m]
+
+
+def read_events(path: Path, rule: Rule, round_seconds: float, timezone: str | None, days: int) -> Events:
+    """Who could train in which round under the rule, over so many days from the first midnight.
+
+    Phones were watched for different whole numbers of days; each repeats its own, at its own time of day. Their clocks
+    do not say where they are: the time zone does, or else they are all taken to be in the same, unknown place.
     """
     devices: list[Device] = []
-    counts = {"events": 0, "unreadable": 0, "unknown": 0, "back": 0}
+    counts = dict.fromkeys(("events", *SAID), 0)
     skipped: list[str] = []
     files = event_files(path)
     used = 0
@@ -78,46 +93,51 @@ def read_events(path: Path, rule: Rule, clock: Clock, days: int) -> tuple[Mask, 
             device = _device(name, messages, rule, counts)
             devices.append(device) if device is not None else skipped.append(name)
     if not devices:
-        raise UserError(f"{path}: no device was watched for a whole day (of {len(skipped)} devices)")
+        raise UserError(f"{path}: no device was watched for a whole day (of {counted(len(skipped), 'device')})")
     names = [device.name for device in devices]
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise UserError(f"{path}: the device {twice!r} is in more than one file")
-    begin = min(device.first for device in devices) // DAY * DAY
-    at = begin + np.arange(int(days * DAY // clock.round_seconds)) * clock.round_seconds  # [T]
+    first = min(device.first for device in devices) // DAY * DAY
+    clock = Clock(round_seconds, None, timezone or "UTC").on_the_wall(first)
+    at = clock.wall(int(days * DAY // round_seconds))  # [T]
     on = np.empty((len(at), len(devices)), dtype=bool)
     for i, device in enumerate(devices):
         watched = device.first + (at - device.first) % (device.days * DAY)
         on[:, i] = np.searchsorted(device.changes, watched, side="right") % 2 == 1
-    return (
-        on,
-        names,
-        Clock(clock.round_seconds, float(begin)),
-        _found(counts, skipped, len(files) - used, devices, days),
-        counts["events"],
-    )
+    findings = _found(counts, skipped, len(files) - used, devices, days, timezone)
+    watched = np.array([device.days * DAY // round_seconds for device in devices], dtype=np.int64)
+    return Events(on, names, clock, findings, counts["events"], watched)
 
 
-def _found(counts: dict[str, int], skipped: list[str], others: int, devices: list[Device], days: int) -> list[Finding]:
+SAID = {  # what is counted, and how it is told
+    "unreadable": "that cannot be read; left out",
+    "unknown": "of unknown kinds; left out",
+    "undated": "dated before 2000 or after 2100: a clock that was not set; left out",
+    "back": "dated before the one above them; put in order of time",
+}
+
+
+def _found(
+    counts: dict[str, int], skipped: list[str], others: int, devices: list[Device], days: int, timezone: str | None
+) -> list[Finding]:
     watched = [device.days for device in devices]
+    where = "time zone is not known" if timezone is None else f"times were read as those of {timezone}"
     text = (
         f"devices were watched for {min(watched)} to {max(watched)} whole days; each repeats its own over {days} days, "
-        "by its own clock, whose time zone is not known"
+        f"by its own clock, whose {where}"
     )
     out = [Finding("repeated days", len(devices), text)]
-    said = {
-        "unreadable": "events cannot be read; left out",
-        "unknown": "events of unknown kinds; left out",
-        "back": "events dated before the one above them; put in order of time",
-    }
     out += [
-        Finding(f"{key} events", counts[key], f"{counts[key]:,} {text}") for key, text in said.items() if counts[key]
+        Finding(f"{key} events", counts[key], f"{counted(counts[key], 'event')} {text}")
+        for key, text in SAID.items()
+        if counts[key]
     ]
     if skipped:
-        text = f"{len(skipped)} devices were watched for less than a day; left out ({', '.join(skipped[:3])} ...)"
+        text = f"{counted(len(skipped), 'device')} watched for less than a day ({some(skipped)}); left out"
         out.append(Finding("short devices", len(skipped), text))
     if others:
-        out.append(Finding("other files", others, f"{others} files are not device events; left out"))
+        out.append(Finding("other files", others, f"{counted(others, 'file')} without device events; left out"))
     return out
 
 
@@ -125,14 +145,32 @@ def _phones(file: Path, alone: bool) -> dict[str, str] | None:
     """id -> messages; None for some other JSON in a folder."""
     try:
         with gzip.open(file, "rb") if file.suffix == ".gz" else file.open("rb") as stream:
-            content: Any = json.load(stream)
-    except (OSError, EOFError, ValueError) as error:
-        raise UserError(f"{file}: cannot be read as JSON ({error})") from None
+            content: Any = json.load(stream, object_pairs_hook=_once)
+    except _Twice as twice:
+        raise UserError(f"{file}: the key {str(twice)!r} is there twice") from None
+    except (OSError, EOFError, zlib.error, ValueError, RecursionError) as error:
+        hint = "; JSON lines are read from a file named .jsonl" if "Extra data" in str(error) else ""
+        raise UserError(f"{file}: cannot be read as JSON ({error}){hint}") from None
     if isinstance(content, dict) and content and all(isinstance(c, dict) and "messages" in c for c in content.values()):
         return {str(name): str(phone["messages"]) for name, phone in content.items()}
     if alone:
-        raise UserError(f'{file}: expected device events, {{"<id>": {{"messages": "time \\t event \\n ..."}}, ...}}')
+        raise UserError(
+            f'{file}: expected device events, {{"<id>": {{"messages": "time \\t event \\n ..."}}, ...}}; a log of '
+            "check-ins is read as CSV, JSON lines (.jsonl) or parquet"
+        )
     return None
+
+
+class _Twice(Exception):
+    """A key that is there twice, of which JSON readers keep the last."""
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    content = dict(pairs)
+    if len(content) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise _Twice(next(key for key in keys if keys.count(key) > 1))
+    return content
 
 
 def _device(name: str, messages: str, rule: Rule, counts: dict[str, int]) -> Device | None:
@@ -149,7 +187,10 @@ def _device(name: str, messages: str, rule: Rule, counts: dict[str, int]) -> Dev
     counts["unreadable"] += len(events) - len(read)
     known = pl.col("event").is_in([*SAYS, *SILENT]) | pl.col("event").str.contains(r"^\d+(\.\d+)?%$")
     counts["unknown"] += int(read.select((~known).sum()).item())
-    seconds = read.select(pl.col("at").dt.epoch("s"))["at"]
+    dated = read.filter(pl.col("at").dt.epoch("s").is_between(EARLIEST, LATEST))
+    counts["undated"] += len(read) - len(dated)
+    read = dated
+    seconds = read["at"].dt.epoch("s")
     counts["back"] += int((seconds.diff() < 0).sum())
     order = seconds.arg_sort()
     at, event = seconds[order].to_list(), read["event"][order].to_list()

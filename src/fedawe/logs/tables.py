@@ -4,18 +4,21 @@ CSV and JSON lines are read as text and parquet as it is, all of them in a strea
 nothing can be lost on the way.
 """
 
+import contextlib
 import csv
 import gzip
 import io
 import json
-from collections.abc import Mapping
+import zlib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import BinaryIO, Literal, cast
 
 import polars as pl
 
 from fedawe.errors import UserError
+from fedawe.logs.findings import Finding, shown
 
 BEYOND = "\x00beyond"  # holds the first field beyond the header's, where a line has too many
 LINE = "\x00line"
@@ -35,20 +38,11 @@ class Columns:
         for wanted in ((self.client, self.start, self.end), (self.client, self.timestamp)):
             if all(name in names for name in wanted):
                 return wanted
-        got = ", ".join(names) or "nothing"
+        got = ", ".join(map(shown, names[:20])) + (" ..." if len(names) > 20 else "") or "nothing"
         raise UserError(
             f"{path}: expected the columns {self.client}, {self.timestamp} or {self.client}, {self.start}, {self.end}; "
             f"found {got}; say which are meant with --client-column, --timestamp-column, --start-column, --end-column"
         )
-
-
-@dataclass(frozen=True)
-class Finding:
-    """Something about a log that its owner should know."""
-
-    kind: str  # what, in a word or two
-    count: int  # how often
-    text: str  # a sentence
 
 
 @dataclass(frozen=True)
@@ -57,6 +51,7 @@ class Table:
 
     frame: pl.LazyFrame
     times: tuple[Literal["start"]] | tuple[Literal["start"], Literal["end"]]
+    called: tuple[str, ...]  # the columns of times, as the file has them
     findings: tuple[Finding, ...]
 
 
@@ -67,6 +62,7 @@ def open_table(path: Path, columns: Columns) -> Table:
         raise UserError(f"{path}: is empty")
     if kind == "parquet":
         return _parquet(path, columns)
+    be_text(path)
     return _csv(path, columns) if kind == "csv" else _json_lines(path, columns)
 
 
@@ -83,21 +79,37 @@ def _kind(path: Path) -> str:
     return kind[suffixes[-1]]
 
 
-def first_lines(path: Path, n: int) -> list[str]:
-    """The first n lines of a text file, compressed or not."""
+def be_text(path: Path) -> None:
+    """Refuse what is no text, or text of another encoding, before it shows up as odd characters."""
+    with _opened(path) as raw:
+        start = raw.read(4096)
+    if start.startswith((b"\xff\xfe", b"\xfe\xff")) or start[1::2].count(0) > len(start) / 4:
+        raise UserError(f"{path}: is UTF-16 text; save it as UTF-8")
+    if b"\0" in start:
+        raise UserError(f"{path}: is not a text file (it has zero bytes)")
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[BinaryIO]:
     try:
         with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as raw:
-            text = io.TextIOWrapper(raw, encoding="utf-8-sig", errors="replace", newline=None)
-            return [line.rstrip("\n") for line, _ in zip(text, range(n), strict=False)]
-    except (OSError, EOFError) as error:
+            yield cast(BinaryIO, raw)
+    except (OSError, EOFError, zlib.error) as error:
         raise UserError(f"{path}: cannot be read ({error})") from None
+
+
+def first_lines(path: Path, n: int) -> list[str]:
+    """The first n lines of a text file, compressed or not."""
+    with _opened(path) as raw:
+        text = io.TextIOWrapper(raw, encoding="utf-8-sig", errors="replace", newline=None)
+        return [line.rstrip("\n") for line, _ in zip(text, range(n), strict=False)]
 
 
 def _unknown(names: list[str], used: tuple[str, ...]) -> tuple[Finding, ...]:
     others = [name for name in names if name not in used]
     if not others:
         return ()
-    return (Finding("unknown columns", len(others), f"columns not used: {', '.join(map(repr, others))}"),)
+    return (Finding("unknown columns", len(others), f"columns not used: {', '.join(map(repr, map(shown, others)))}"),)
 
 
 def _named(
@@ -132,12 +144,15 @@ def _csv(path: Path, columns: Columns) -> Table:
         quoted = _csv_frame(path, schema, separator, None)
         findings += (Finding("quotes", 1, "quotation marks do not match; they were read as letters"),)
     rest = pl.all_horizontal(pl.col(name).is_null() for name in list(schema)[1:])
-    many, few = pl.lit(f"has more than {len(names)} fields"), pl.lit(f"has fewer than {len(used)} fields")
+    many, few = (
+        pl.lit(f"with more than {len(names)} fields"),
+        pl.lit(f"with fewer than {len(used)} fields, or nothing in them"),
+    )
     broken = pl.when(pl.col(BEYOND).is_not_null()).then(many).when(rest).then(few)
     empty = pl.all_horizontal(pl.col(name).is_null() for name in schema)
     times, kinds = _named(used)
     frame = quoted.filter(~empty).select("row", pl.col(used[0]).alias("client"), *times, broken=broken)
-    return Table(_with_replaced(frame), kinds, findings)
+    return Table(_with_replaced(frame), kinds, used[1:], findings)
 
 
 def _csv_frame(path: Path, schema: Mapping[str, type[pl.String]], separator: str, quote: str | None) -> pl.LazyFrame:
@@ -208,14 +223,14 @@ def _json_lines(path: Path, columns: Columns) -> Table:
     frame = lines.filter(pl.col(LINE).is_not_null()).select("row", LINE, **fields)
     times, kinds = _named(used)
     nothing = pl.all_horizontal(pl.col(name).is_null() for name in used)
-    broken = pl.when(nothing).then(pl.lit("is not a JSON object with these fields"))
+    broken = pl.when(nothing).then(pl.lit("that cannot be read as a JSON object with these fields"))
     frame = frame.select("row", pl.col(used[0]).alias("client"), *times, broken=broken)
-    return Table(_with_replaced(frame), kinds, _unknown(names, used))
+    return Table(_with_replaced(frame), kinds, used[1:], _unknown(names, used))
 
 
 def _with_replaced(frame: pl.LazyFrame) -> pl.LazyFrame:
     damaged = pl.col("client").str.contains("\ufffd", literal=True)
-    said = pl.when(damaged).then(pl.lit("is not UTF-8"))
+    said = pl.when(damaged).then(pl.lit("with a client that is not UTF-8"))
     return frame.with_columns(pl.col("client").str.strip_chars(), broken=pl.coalesce("broken", said))
 
 
@@ -236,4 +251,4 @@ def _parquet(path: Path, columns: Columns) -> Table:
         *times,
         broken=pl.lit(None, dtype=pl.String),
     )
-    return Table(frame, kinds, _unknown(list(schema), used))
+    return Table(frame, kinds, used[1:], _unknown(list(schema), used))

@@ -1,0 +1,43 @@
+"""What the owner of a log should know of it, in words."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+SHOWN = 3  # examples in a sentence
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something about a log that its owner should know."""
+
+    kind: str  # what, in a word or two
+    count: int  # how often
+    text: str  # a sentence
+
+
+def counted(n: int, noun: str) -> str:
+    """A number with its noun.
+
+    >>> counted(1, "row"), counted(2000, "row")
+    ('1 row', '2,000 rows')
+    """
+    return f"{n:,} {noun}{'' if n == 1 else 's'}"
+
+
+def some(names: Sequence[str]) -> str:
+    """The first few of them, with dots if there are more.
+
+    >>> some(["a", "b"]), some(["a", "b", "c", "d"])
+    ('a, b', 'a, b, c ...')
+    """
+    return ", ".join(map(shown, names[:SHOWN])) + (" ..." if len(names) > SHOWN else "")
+
+
+def shown(text: str) -> str:
+    r"""Text from a file as a terminal may have it: nothing in it but what can be printed, and not too long.
+
+    >>> shown("phone 7"), shown("a\x1b[31m\x00b")
+    ('phone 7', 'a\\x1b[31m\\x00b')
+    """
+    safe = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+    return safe if len(safe) <= 80 else f"{safe[:77]}..."
