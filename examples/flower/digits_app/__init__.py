@@ -1,0 +1,1 @@
+"""Handwritten digits learned by devices that come and go."""

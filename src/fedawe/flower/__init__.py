@@ -1,0 +1,31 @@
+"""A federation of real devices: Flower's server and client apps around the algorithms of this package.
+
+`from fedawe.flower import FedAWE` is a Flower strategy; `server_app` and `client_app` make whole apps.
+"""
+
+try:
+    import flwr  # noqa: F401
+except ImportError as error:
+    from fedawe.errors import UserError
+
+    raise UserError("fedawe.flower needs Flower; install it with: pip install 'fedawe[flower]'") from error
+
+from fedawe.flower.apps import client_app, server_app
+from fedawe.flower.rules import Rules
+from fedawe.flower.strategies import F3AST, MIFA, FedAU, FedAvg, FedAvgAll, FedAvgKnown, FedAWE, FedVARP
+from fedawe.flower.strategy import AlgorithmStrategy
+
+__all__ = [
+    "F3AST",
+    "MIFA",
+    "AlgorithmStrategy",
+    "FedAU",
+    "FedAWE",
+    "FedAvg",
+    "FedAvgAll",
+    "FedAvgKnown",
+    "FedVARP",
+    "Rules",
+    "client_app",
+    "server_app",
+]
