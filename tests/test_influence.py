@@ -82,15 +82,26 @@ def test_the_definition_is_what_perturbing_a_run_shows(rule, trace, seed):
         np.testing.assert_allclose(by_identity(algorithm, trace, latest=latest).counted[0], counted, rtol=0, atol=1e-9)
 
 
-@given(trace=traces(max_m=8, max_rounds=30))
+@given(trace=traces(max_m=8, max_rounds=30), eta_g=st.sampled_from([1.0, 0.7, 3.0]), data=st.data())
 @settings(max_examples=200)
-def test_fedawe_counts_everyone_of_the_last_round_the_same(trace):
-    """Proposition 1, for every trace: (tau_i + 1)/m, so T/m for all that are active in the last round."""
-    counted = influence(fedawe.FedAWE(), trace).counted[0]
-    assert (counted[trace.on[-1]] * trace.clients == pytest.approx(trace.rounds, rel=1e-14)) or not trace.on[-1].any()
-    assert len(np.unique(counted[trace.on[-1]].round(12))) <= 1
-    last = np.where(trace.on.any(0), trace.rounds - 1 - trace.on[::-1].argmax(0), -1)
-    np.testing.assert_allclose(counted * trace.clients, last + 1, rtol=1e-13)
+def test_fedawe_counts_everyone_of_the_last_round_exactly_the_same(trace, eta_g, data):
+    """Proposition 1, for every trace and every last round R: (tau_i + 1)/m, so R/m for all that are active in R - 1."""
+    after = sorted(data.draw(st.sets(st.integers(1, trace.rounds), min_size=1, max_size=4)))
+    found = influence(fedawe.FedAWE(eta_g=eta_g), trace, after)
+    for R, counted in zip(after, found.counted, strict=True):
+        on = trace.on[:R]
+        assert (counted[on[-1]] == eta_g * (R / trace.clients)).all()
+        last = np.where(on.any(0), R - 1 - on[::-1].argmax(0), -1)
+        assert (counted == eta_g * ((last + 1) / trace.clients)).all()
+    assert len(set(found.shares[trace.on[after[-1] - 1]])) <= 1
+
+
+def test_fedawe_is_exactly_uniform_where_thirds_and_sevenths_would_not_add_up():
+    trace = Trace.draw(fedawe.Stationary(), np.linspace(0.1, 0.9, 6), rounds=1000, seed=0)
+    on = np.concatenate([np.concatenate([trace.on, ~trace.on[:, :1]], axis=1), np.ones((1, 7), bool)])
+    found = influence(fedawe.FedAWE(), Trace(on))
+    assert set(found.counted[0]) == {1001 / 7}
+    assert len(set(found.shares)) == 1
 
 
 @pytest.mark.parametrize("rule", [name for name in RULES if "capacity" not in name])

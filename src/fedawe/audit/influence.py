@@ -122,6 +122,8 @@ def influence(algorithm: Any, trace: Trace, after: Sequence[int] | None = None, 
     stops, kind = _stops(after, trace), type(algorithm)
     if kind is FedAWE and latest:
         counted = np.stack([_latest(algorithm, trace.on[:n]) for n in stops])
+    elif kind in _WHOLE:
+        counted = _accumulated(_WHOLE[kind](algorithm, trace.on), trace.on, stops) / trace.clients
     elif kind in _WEIGHTS:
         counted = _accumulated(_WEIGHTS[kind](algorithm, trace.on), trace.on, stops)
     elif kind in _REMEMBERED:
@@ -145,7 +147,7 @@ def _rounds(on: Mask) -> Iterator[Ints]:
     return (np.flatnonzero(row) for row in on)
 
 
-def _accumulated(weights: Iterable[tuple[Ints, Array]], on: Mask, stops: Ints) -> Array:
+def _accumulated(weights: Iterable[tuple[Ints, Array | Ints]], on: Mask, stops: Ints) -> Array:
     total, rows, wanted = np.zeros(on.shape[1]), [], set(stops.tolist())
     for t, (A, w) in enumerate(weights, 1):
         total[A] += w
@@ -159,11 +161,6 @@ def _accumulated(weights: Iterable[tuple[Ints, Array]], on: Mask, stops: Ints) -
 def _fedavg(_: FedAvg, on: Mask) -> Iterator[tuple[Ints, Array]]:
     for A in _rounds(on):
         yield A, np.full(len(A), 1 / max(len(A), 1))
-
-
-def _fedavg_all(_: FedAvgAll, on: Mask) -> Iterator[tuple[Ints, Array]]:
-    for A in _rounds(on):
-        yield A, np.full(len(A), 1 / on.shape[1])
 
 
 def _fedavg_known(algorithm: FedAvgKnown, on: Mask) -> Iterator[tuple[Ints, Array]]:
@@ -203,12 +200,27 @@ def _f3ast(algorithm: F3AST, on: Mask) -> Iterator[tuple[Ints, Array]]:
             yield A, w / (m * (algorithm.capacity or len(A)))
 
 
-def _fedawe(algorithm: FedAWE, on: Mask) -> Iterator[tuple[Ints, Array]]:
+_WEIGHTS: dict[type, Callable[[Any, Mask], Iterator[tuple[Ints, Array]]]] = {
+    FedAvg: _fedavg,
+    FedAvgKnown: _fedavg_known,
+    FedAU: _fedau,
+    F3AST: _f3ast,
+}
+
+
+# Rules whose weights are whole numbers over m: sums of whole numbers are exact, so equal totals are equal bit for bit.
+
+
+def _fedavg_all(_: FedAvgAll, on: Mask) -> Iterator[tuple[Ints, Ints]]:
+    for A in _rounds(on):
+        yield A, np.ones_like(A)
+
+
+def _fedawe(algorithm: FedAWE, on: Mask) -> Iterator[tuple[Ints, Ints]]:
     """x-bar^{t+1} = x-bar^t - (eta_g/m) sum_A (t - tau_i) G_i."""
-    m = on.shape[1]
-    tau = np.full(m, -1)
+    tau = np.full(on.shape[1], -1)
     for t, A in enumerate(_rounds(on)):
-        yield A, _echo(algorithm, t - tau[A]) / m
+        yield A, _echo(algorithm, t - tau[A])
         tau[A] = t
 
 
@@ -216,14 +228,7 @@ def _echo(algorithm: FedAWE, away: Ints) -> Ints:
     return away if algorithm.max_echo is None else np.minimum(away, algorithm.max_echo)
 
 
-_WEIGHTS: dict[type, Callable[[Any, Mask], Iterator[tuple[Ints, Array]]]] = {
-    FedAvg: _fedavg,
-    FedAvgAll: _fedavg_all,
-    FedAvgKnown: _fedavg_known,
-    FedAU: _fedau,
-    F3AST: _f3ast,
-    FedAWE: _fedawe,
-}
+_WHOLE: dict[type, Callable[[Any, Mask], Iterator[tuple[Ints, Ints]]]] = {FedAvgAll: _fedavg_all, FedAWE: _fedawe}
 
 
 # FedAWE's last aggregate: x^{t+1} = (1/k) sum_A (x^{tau_i + 1} - (t - tau_i) G_i). It depends on earlier versions with
