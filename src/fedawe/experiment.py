@@ -62,7 +62,7 @@ class Settings:
     """random crops, and flips except for svhn: of each image, or of a whole batch alike as the authors have it
     (default: image for sets of `fedawe data`, else none)"""
     clip_grad: Number = None
-    """largest norm of a stochastic gradient (default: no clip)"""
+    """largest norm of a stochastic gradient (default: no clip); one algorithm's own: fedawe:clip_grad=0.5"""
     evaluate_every: int = 5
     """rounds between evaluations"""
     evaluate_received: bool = False
@@ -206,6 +206,9 @@ def stored(name: str, folder: Path | None) -> Data:
     return Data(found.name, x_train, y_train, x_test, y_test, found.mean, found.std)
 
 
+OWN = ("eta0", "clip_grad")  # what an algorithm may have of its own in how its clients train
+
+
 @dataclass(frozen=True)
 class Contender:
     """An algorithm as asked for, with its own learning rate if it has one."""
@@ -222,22 +225,25 @@ class Contender:
         return str(self.spec)
 
     def local(self, settings: Settings) -> Local:
-        """How clients train for this algorithm."""
-        own = self.spec.options.get("eta0")
-        if own is None:
-            return settings.local()
+        """How clients train for this algorithm: as all others do, but for the `eta0` and `clip_grad` of its own."""
+        common = settings.local()
+        own: dict[str, float] = {}
+        for key in OWN:
+            if (value := self.spec.options.get(key)) is not None:
+                try:
+                    own[key] = float(value)
+                except ValueError:
+                    raise UserError(f"{self.spec.name}:{key} is {value!r}; expected a number") from None
         try:
-            rate = Rate(float(own), settings.schedule)
+            rate = Rate(own["eta0"], settings.schedule) if "eta0" in own else common.rate
+            return dataclasses.replace(common, rate=rate, clip_grad=own.get("clip_grad", common.clip_grad))
         except UserError as error:
             raise UserError(f"{self.label}: {error}") from None
-        except ValueError:
-            raise UserError(f"{self.spec.name}:eta0 is {own!r}; expected a number") from None
-        return dataclasses.replace(settings.local(), rate=rate)
 
     def algorithm(self, settings: Settings, trace: Trace) -> Algorithm[Any]:
         """The algorithm; FedAvg-known takes p from the trace, a normalised memory the rate from the settings."""
         given: dict[str, Any] = {}
-        spec = self.spec.without("eta0")
+        spec = self.spec.without(*OWN)
         if spec.name == "fedavg-known":
             if trace.p is None:
                 raise UserError("fedavg-known needs the probabilities of every round; a recorded trace has none")

@@ -9,7 +9,7 @@ import math
 import os
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -34,6 +34,10 @@ class Record:
     def status(self) -> str:
         """`complete`, `diverged` or `unfinished`."""
         return "unfinished" if self.end is None else str(self.end["status"])
+
+    def only(self, evaluations: list[Line]) -> "Record":
+        """The same record with some of its evaluations."""
+        return replace(self, evaluations=evaluations)
 
 
 def seal(line: Line) -> str:

@@ -12,7 +12,7 @@ import tyro
 from tyro.conf import subcommand
 
 from fedawe import __version__
-from fedawe.cli import audit, data, demo, export, fit, report, run, theory, trace
+from fedawe.cli import audit, data, demo, export, fit, report, reproduce, run, theory, trace
 from fedawe.errors import UserError
 
 DESCRIPTION = "Federated learning when clients come and go."
@@ -42,6 +42,7 @@ Verbs: Any = (
     Annotated[demo.Demo, subcommand("demo")]
     | Annotated[run.Run, subcommand("run")]
     | Annotated[report.Report, subcommand("report")]
+    | Annotated[reproduce.Reproduce, subcommand("reproduce")]
     | Annotated[export.Export, subcommand("export")]
     | Annotated[Trace, subcommand("trace", description="Draw, show or check a trace of who was there when.")]
     | Annotated[audit.Audit, subcommand("audit")]

@@ -1,6 +1,6 @@
 """Records in, tables out: who is better than whom, by how much, and whether that is more than chance."""
 
-from fedawe.compare.curves import Curve, curve, first_round, speed_table
+from fedawe.compare.curves import Curve, curve, first_round, smoothed, speed_table
 from fedawe.compare.metrics import METRICS, Metric, metrics_of
 from fedawe.compare.participation import ByClass, by_class, class_table, echo_counts, staleness_counts
 from fedawe.compare.results import Experiment, Run, display_name, load, load_all
@@ -41,6 +41,7 @@ __all__ = [
     "mean_ranks",
     "metrics_of",
     "paired",
+    "smoothed",
     "speed_table",
     "staleness_counts",
     "summary_table",

@@ -29,6 +29,19 @@ class Curve:
         return np.asarray(self.by_seed.std(0, ddof=1)) if len(self.seeds) > 1 else np.zeros(len(self.rounds))
 
 
+def smoothed(curve: Curve, decay: float = 0.99) -> Curve:
+    """An exponential moving average per round: y_k = w y_{k-1} + (1 - w) x_k with w = decay^(rounds since k - 1).
+
+    >>> smoothed(Curve(np.array([0.0, 1.0, 3.0]), np.array([[0.0, 1.0, 1.0]]), (0,)), 0.5).by_seed.tolist()
+    [[0.0, 0.5, 0.875]]
+    """
+    kept = decay ** np.diff(curve.rounds)
+    out = curve.by_seed.copy()
+    for k, w in enumerate(kept, 1):
+        out[:, k] = w * out[:, k - 1] + (1 - w) * curve.by_seed[:, k]
+    return Curve(curve.rounds, out, curve.seeds)
+
+
 def curve(runs: Sequence[Run], name: str) -> Curve | None:
     """The curves of some runs; None if there are no runs with such a metric."""
     series = {run.seed: values for run in runs if (values := run.series(name))}

@@ -48,20 +48,17 @@ class Data:
         return replace(self, **{name: getattr(self, name).to(device) for name in names})
 
     def shrunk(self, size: int) -> "Data":
-        """Images of size x size: the means of squares of pixels; stored pixels stay whole numbers."""
+        """Images of size x size, as floats: the means of squares of pixels."""
         height, width = self.shape[1:] if len(self.shape) == 3 else (0, 0)
         if size < 1 or not height or height % size or width % size or height // size != width // size:
             raise UserError(
-                f"image_size is {size}; {self.name} has samples of shape {list(self.shape)}, and squares of "
-                "pixels must fit: expected images, and a divisor of height and width"
+                f"image_size is {size}; expected a divisor of the height and width of images, and the samples of "
+                f"{self.name} have the shape {list(self.shape)}"
             )
-        n = height // size
 
         def shrink(x: Tensor) -> Tensor:
-            if x.dtype != torch.uint8:
-                return torch.nn.functional.avg_pool2d(x, n)
-            pooled = x.unflatten(2, (size, n)).unflatten(1, (size, n)).sum((2, 4), dtype=torch.int32)
-            return pooled.div(n * n).round().to(torch.uint8)
+            pieces = torch.arange(len(x), device=x.device).split(4096)
+            return torch.cat([torch.nn.functional.avg_pool2d(self.inputs(x, rows), height // size) for rows in pieces])
 
         return replace(self, x_train=shrink(self.x_train), x_test=shrink(self.x_test))
 

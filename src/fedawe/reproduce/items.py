@@ -1,0 +1,202 @@
+"""From runs to what the paper prints: every item's tables and figures, and what they say in words."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from fedawe.availability import class_weights, probabilities_from_labels
+from fedawe.compare.results import NAMES, Clients, Experiment, algorithm, load
+from fedawe.compare.standings import compare as comparison
+from fedawe.compare.standings import mean_ranks, paired
+from fedawe.compare.tables import Cell, Column, Table
+from fedawe.experiment import World
+from fedawe.plots.traces import partition_figure, probability_figure
+from fedawe.reproduce import example1, fairness, figures, search
+from fedawe.reproduce.plan import ALPHAS, DYNAMICS, FIGURE3, GAMMAS, WITHOUT_FEDVARP, Batch, Item, Plan
+from fedawe.reproduce.tables import BySeed, Column2, found, orderings, side_by_side, speed
+from fedawe.rng import rng
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What an item comes to."""
+
+    tables: tuple[Table, ...] = ()
+    figures: tuple[tuple[str, Figure], ...] = ()
+    words: tuple[str, ...] = ()
+
+
+def outcome(item: Item, plan: Plan, runs: Path, data: Path | None) -> Outcome:
+    """The item from the runs that are there; what is missing is shown as missing."""
+    makers: dict[str, Callable[[], Outcome]] = {
+        "fig2": lambda: _figure2(plan),
+        "fig3": lambda: _figure3(plan, runs),
+        "fig4": lambda: _figure4(plan, data),
+        "fig5": lambda: _figure5(plan, data),
+        "fig6": lambda: Outcome(figures=(("fig6", figures.figure6()),)),
+        "fig7": lambda: _figure7(plan, runs),
+        "table2": lambda: _table2(plan, runs),
+        "table8": lambda: _table8(plan, runs),
+        "table9": lambda: _over_settings(plan, runs, "table9", plan.table9(), GAMMAS, "γ = {}"),
+        "table10": lambda: _over_settings(plan, runs, "table10", plan.table10(), ALPHAS, "α = {}"),
+        "search": lambda: _search(plan, runs),
+        "fairness": lambda: Outcome(tables=tuple(fairness.tables(plan, _load(runs, plan.fairness()[0])))),
+        "beyond": lambda: _beyond(plan, runs),
+    }
+    return makers[item]()
+
+
+def _load(runs: Path, batch: Batch) -> Experiment | None:
+    folder = runs / batch.folder
+    return load(folder) if (folder / "experiment.json").exists() else None
+
+
+def _labels(batch: Batch, names: Sequence[str] = tuple(NAMES)) -> list[str]:
+    """The labels of a batch's algorithms, in the order of these names."""
+    by_name = {algorithm(contender.label): contender.label for contender in batch.contenders()}
+    return [by_name[name] for name in names if name in by_name]
+
+
+def _column(plan: Plan, runs: Path, batch: Batch, title: str, table: str, place: tuple[str, ...]) -> Column2:
+    experiment, kind = _load(runs, batch), plan.readings.evaluate
+    labels = _labels(batch)
+    train, test = (found(experiment, labels, f"{part}_accuracy", kind) for part in ("train", "test"))
+    return Column2(title, table, place, train, test)
+
+
+def _table2(plan: Plan, runs: Path) -> Outcome:
+    tables, every = [], []
+    for data in plan.preset.data:
+        columns = [
+            _column(plan, runs, plan.batch(data, dynamics), dynamics, "table2", (data, dynamics))
+            for dynamics in DYNAMICS
+        ]
+        caption = f"table 2, {data}: accuracy (%) over the last 50 rounds"
+        tables.append(side_by_side(f"table2-{data}", caption, columns, tuple(NAMES)))
+        every += columns
+    ranks = _mean_ranks(plan, runs)
+    return Outcome(tuple(tables), words=(orderings(every).words(), *([ranks] if ranks else [])))
+
+
+def _mean_ranks(plan: Plan, runs: Path) -> str:
+    """Mean ranks by test accuracy over the settings that are complete."""
+    loaded = [experiment for batch in plan.table2() if (experiment := _load(runs, batch)) is not None]
+    by_name: dict[str, list[float]] = {}
+    for experiment in loaded:
+        for label, rank in mean_ranks([comparison(experiment)]).items():
+            by_name.setdefault(algorithm(label), []).append(rank)
+    whole = {name: float(np.mean(ranks)) for name, ranks in by_name.items() if len(ranks) == len(loaded)}
+    listed = ", ".join(f"{NAMES[name]} {rank:.1f}" for name, rank in sorted(whole.items(), key=lambda pair: pair[1]))
+    return f"Mean rank over {len(loaded)} settings (1 is best): {listed}." if listed else ""
+
+
+def _table8(plan: Plan, runs: Path) -> Outcome:
+    tables = []
+    for data in plan.preset.data:
+        batch = plan.batch(data, "sine")
+        tables.append(speed(data, _load(runs, batch), _labels(batch, WITHOUT_FEDVARP), plan.readings.evaluate))
+    return Outcome(tuple(tables))
+
+
+def _over_settings(
+    plan: Plan, runs: Path, table: str, batches: Sequence[Batch], values: Sequence[str], title: str
+) -> Outcome:
+    columns = [
+        _column(plan, runs, batch, title.format(value), table, (value,) if plan.first == "svhn" else ())
+        for batch, value in zip(batches, values, strict=True)
+    ]
+    caption = f"{table[:5]} {table[5:]}, {plan.first}, sine: accuracy (%) over the last 50 rounds"
+    return Outcome(
+        (side_by_side(table, caption, columns, [name for name in NAMES if name in WITHOUT_FEDVARP]),),
+        words=(orderings(columns).words(),),
+    )
+
+
+def _search(plan: Plan, runs: Path) -> Outcome:
+    grids = [search.grid(plan, batch, _load(runs, batch)) for batch in plan.search()]
+    return Outcome(tuple(grid.table() for grid in grids), words=tuple(grid.words() for grid in grids))
+
+
+def _beyond(plan: Plan, runs: Path) -> Outcome:
+    """Test accuracy under availability that the paper does not have, and FedAWE's paired lead."""
+    batches = plan.beyond()
+    values = [found(_load(runs, b), _labels(b), "test_accuracy", plan.readings.evaluate) for b in batches]
+    heads = [Column("algorithm", ("algorithm",), numeric=False)]
+    for batch in batches:
+        name = batch.folder.removeprefix(f"{plan.first}-")
+        heads.append(Column(name, (name, f"{name}_std")))
+        heads.append(Column("FedAWE's lead [95 %]", tuple(f"{name}_lead{end}" for end in ("", "_low", "_high"))))
+    rows = []
+    for name in NAMES:
+        cells = [Cell(NAMES[name], (NAMES[name],))]
+        for by_name in values:
+            ours: BySeed = by_name.get(name, {})
+            cells += [
+                fairness.spread(ours),
+                fairness.lead(None if name == "fedawe" else paired(by_name.get("fedawe", {}), ours)),
+            ]
+        rows.append(tuple(cells))
+    caption = f"{plan.first}: test accuracy (%) over the last 50 rounds under other availability"
+    return Outcome((Table("beyond", caption, tuple(heads), tuple(rows), tuple(NAMES)),))
+
+
+def _figure2(plan: Plan) -> Outcome:
+    cells = list(example1.heat_map(plan.preset.figure2_cells, plan.preset.figure2_rounds))
+    within = sum(abs(abs(cell.fedavg - example1.MEAN) - cell.exact) <= 3 * cell.fedavg_error + 0.5 for cell in cells)
+    errors = [abs(abs(cell.fedavg - example1.MEAN) - cell.exact) for cell in cells]
+    rows = tuple(
+        tuple(
+            Cell(f"{value:.3g}", (float(f"{value:.6g}"),))
+            for value in (c.p1, c.p2, c.fedavg, c.fedavg_error, c.exact, c.fedawe, c.fedawe_error)
+        )
+        for c in cells
+    )
+    names = ("p1", "p2", "fedavg", "fedavg_error", "closed_form_distance", "fedawe", "fedawe_error")
+    table = Table("fig2", "figure 2 in numbers", tuple(Column(n, (n,)) for n in names), rows, tuple("" for _ in rows))
+    biased = max(
+        abs(cell.fedawe - example1.MEAN) / max(cell.fedawe_error, 1e-9) for cell in cells if cell.p1 != cell.p2
+    )
+    words = (
+        f"FedAvg's distance from the optimum agrees with 50|p1 - p2|/(p1 + p2 - p1 p2) within three Monte Carlo "
+        f"standard errors and half a point in {within} of {len(cells)} pairs; the largest deviation is "
+        f"{max(errors):.2f}. "
+        f"FedAWE's x-bar is off by {max(abs(c.fedawe - example1.MEAN) for c in cells):.2f} at most "
+        f"({biased:.1f} standard errors), FedAvg by up to {max(abs(c.fedavg - example1.MEAN) for c in cells):.1f}.",
+    )
+    return Outcome((table,), (("fig2", figures.figure2(cells)),), words)
+
+
+def _figure3(plan: Plan, runs: Path) -> Outcome:
+    pairs = [(p, gamma) for p in FIGURE3[0] for gamma in FIGURE3[1]]
+    loaded = {pair: _load(runs, batch) for pair, batch in zip(pairs, plan.figure3(), strict=True)}
+    return Outcome(figures=(("fig3", figures.figure3(loaded)),))
+
+
+def _clients(plan: Plan, data: Path | None, task: str, clients: int) -> Experiment:
+    """Only a partition and its probabilities, without runs."""
+    world = World.of(plan.preset.on(task, "stationary", clients=clients, rounds=1, keep_empty=True).resolved(), 0, data)
+    frequencies = world.task.frequencies
+    assert frequencies is not None
+    p = probabilities_from_labels(frequencies, class_weights(frequencies.shape[1], rng(0, "phi")))
+    sizes = getattr(world.task, "sizes", np.zeros(clients, dtype=np.int64))
+    return Experiment(Path(), "", {}, {}, (), clients={0: Clients(sizes, frequencies, p)})
+
+
+def _figure4(plan: Plan, data: Path | None) -> Outcome:
+    made = partition_figure(_clients(plan, data, "cifar10" if "cifar10" in plan.preset.data else plan.first, 20))
+    return Outcome(figures=(("fig4", made),) if made is not None else ())
+
+
+def _figure5(plan: Plan, data: Path | None) -> Outcome:
+    made = probability_figure(_clients(plan, data, plan.first, plan.preset.settings.clients or 100))
+    return Outcome(figures=(("fig5", made),) if made is not None else ())
+
+
+def _figure7(plan: Plan, runs: Path) -> Outcome:
+    batches = {data: plan.batch(data, "sine") for data in plan.preset.data}
+    loaded = {data: _load(runs, batch) for data, batch in batches.items()}
+    labels = {data: _labels(batch) for data, batch in batches.items()}
+    return Outcome(figures=(("fig7", figures.figure7(loaded, labels)),))

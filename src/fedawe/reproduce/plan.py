@@ -1,0 +1,208 @@
+"""Which runs every table and figure needs.
+
+Runs lie in folders named by what they are, `svhn-sine`, and are shared: table 8 and figure 7 are made
+from the runs of table 2, and one column each of tables 9 and 10 is too.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from fedawe.algorithms import ALGORITHMS
+from fedawe.errors import UserError
+from fedawe.experiment import Contender, Settings
+from fedawe.reproduce.presets import Preset
+
+Item = Literal[
+    "fig2",
+    "fig3",
+    "fig4",
+    "fig5",
+    "fig6",
+    "fig7",
+    "table2",
+    "table8",
+    "table9",
+    "table10",
+    "search",
+    "fairness",
+    "beyond",
+]
+Clip = Literal["none", "update", "gradient"]
+Whom = Literal["fedawe", "all"]
+Evaluate = Literal["mean", "latest", "received"]
+
+DYNAMICS = ("stationary", "staircase", "sine", "interleaved")  # of table 2
+BEYOND = ("markov", "cyclic", "outages")
+WITHOUT_FEDVARP = tuple(name for name in ALGORITHMS if name != "fedvarp")  # tables 8, 9, 10
+GAMMAS, ALPHAS = ("0.3", "0.2", "0.1"), ("0.05", "0.1", "1.0")
+FIGURE3 = ((0.1, 0.3, 0.5, 1.0), (0.1, 0.2, 0.3, 0.5))  # p and gamma
+NORM = 0.5  # of every clip
+
+
+@dataclass(frozen=True)
+class Readings:
+    """How to read the paper where its text and its code disagree; the defaults are what the code does."""
+
+    clip: Clip = "update"
+    clip_whom: Whom = "fedawe"
+    evaluate: Evaluate = "mean"
+    augment: Literal["image", "batch"] | None = None
+
+    def contender(self, preset: Preset, data: str, algorithm: str) -> str:
+        """An algorithm with its clip and its learning rate, as the command line spells it."""
+        clipped = self.clip != "none" and (self.clip_whom == "all" or algorithm == "fedawe")
+        options = [f"eta0={preset.rate(data, algorithm, clipped and self.clip == 'update'):g}"]
+        if clipped:
+            options.append(f"clip={NORM}" if self.clip == "update" else f"clip_grad={NORM}")
+        return f"{algorithm}:{','.join(options)}"
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Runs that share a folder."""
+
+    folder: str
+    settings: Settings
+    algorithms: tuple[str, ...]
+    seeds: tuple[int, ...]
+
+    def contenders(self) -> list[Contender]:
+        """The algorithms, read."""
+        return [Contender.parse(text) for text in self.algorithms]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A preset, the readings, and a recorded trace if there is one."""
+
+    preset: Preset
+    readings: Readings = Readings()
+    trace: Path | None = None
+
+    def batch(
+        self, data: str, dynamics: str, algorithms: Sequence[str] = tuple(ALGORITHMS), name: str = "", **changes: object
+    ) -> Batch:
+        """Some algorithms on a data set under dynamics."""
+        settings = self.preset.on(data, dynamics, **changes)
+        folder = f"{data}-{name or dynamics.replace(':', '-')}"
+        if self.readings.augment is not None:
+            settings, folder = replace(settings, augment=self.readings.augment), f"{folder}-{self.readings.augment}wise"
+        chosen = tuple(self.readings.contender(self.preset, data, name) for name in algorithms)
+        return Batch(folder, settings, chosen, self.preset.seeds)
+
+    @property
+    def first(self) -> str:
+        """The data set of the tables and figures that have only one."""
+        return self.preset.data[0]
+
+    def table2(self) -> list[Batch]:
+        """Eight algorithms under four dynamics, on every data set."""
+        return [self.batch(data, dynamics) for data in self.preset.data for dynamics in DYNAMICS]
+
+    def sine(self) -> list[Batch]:
+        """Tables 8 and figure 7: table 2 under sine."""
+        return [self.batch(data, "sine") for data in self.preset.data]
+
+    def table9(self) -> list[Batch]:
+        """How strongly availability swings."""
+        return [self._gamma(gamma) for gamma in GAMMAS]
+
+    def _gamma(self, gamma: str) -> Batch:
+        if gamma == "0.3":
+            return self.batch(self.first, "sine")
+        return self.batch(self.first, f"sine:gamma={gamma}", WITHOUT_FEDVARP)
+
+    def table10(self) -> list[Batch]:
+        """How uneven the data is."""
+        return [self._alpha(alpha) for alpha in ALPHAS]
+
+    def _alpha(self, alpha: str) -> Batch:
+        if float(alpha) == self.preset.settings.alpha:
+            return self.batch(self.first, "sine")
+        return self.batch(
+            self.first, "sine", WITHOUT_FEDVARP, f"sine-alpha={alpha}", alpha=float(alpha), keep_empty=True
+        )
+
+    def figure3(self) -> list[Batch]:
+        """FedAvg when everyone has the same probability: how p and gamma matter."""
+        own = self.preset.figure3
+        return [
+            Batch(
+                f"{self.first}-same-p={p:g}-gamma={gamma:g}",
+                replace(own, task=self.first, dynamics=f"sine:gamma={gamma:g}", p=(p,)),
+                ("fedavg",),
+                self.preset.seeds,
+            )
+            for p in FIGURE3[0]
+            for gamma in FIGURE3[1]
+        ]
+
+    def search(self) -> list[Batch]:
+        """Every learning rate of the grid under sine, with and without clip: FedAWE, and on the first data set all."""
+        preset = self.preset
+        every = max(1, preset.search_rounds // 16)
+        changes = {"rounds": preset.search_rounds, "evaluate_every": every, "evaluate_received": False}
+        batches = []
+        for data in preset.data:
+            clipped = tuple(ALGORITHMS) if data == self.first else ("fedawe",)
+            named = [f"{name}:" for name in ALGORITHMS] + [f"{name}:clip={NORM}," for name in clipped]
+            specs = tuple(f"{name}eta0={rate:g}" for rate in preset.grid for name in named)
+            batches.append(Batch(f"search-{data}", preset.on(data, "sine", **changes), specs, preset.search_seeds))
+        return batches
+
+    def fairness(self) -> list[Batch]:
+        """Under sine: nobody clipped, everybody clipped, and FedAWE without its echo, each with a rate of its own."""
+        batches = [replace(self, readings=readings).batch(self.first, "sine") for readings in self.protocols().values()]
+        gossip = replace(batches[0], algorithms=(self.gossip_alone(self.first),))
+        return merged([*batches, gossip])
+
+    def protocols(self) -> dict[str, Readings]:
+        """Who is clipped."""
+        return {
+            "only FedAWE clipped": replace(self.readings, clip="update", clip_whom="fedawe"),
+            "nobody clipped": replace(self.readings, clip="none"),
+            "everybody clipped": replace(self.readings, clip="update", clip_whom="all"),
+        }
+
+    def gossip_alone(self, data: str) -> str:
+        """FedAWE that multiplies nothing: every echo counts once."""
+        return replace(self.readings, clip="update").contender(self.preset, data, "fedawe") + ",max_echo=1"
+
+    def beyond(self) -> list[Batch]:
+        """Availability that the paper does not have: Markov chains, cycles, outages, and a recorded trace."""
+        batches = [self.batch(self.first, dynamics) for dynamics in BEYOND]
+        if self.trace is not None:
+            known = tuple(name for name in ALGORITHMS if name != "fedavg-known")
+            batches.append(
+                self.batch(self.first, str(self.trace), known, f"trace-{self.trace.stem}", clients=None, rounds=None)
+            )
+        return batches
+
+    def of(self, item: Item) -> list[Batch]:
+        """The runs that an item needs; none for those that are drawn or computed directly."""
+        needs: dict[str, Callable[[], list[Batch]]] = {
+            "fig3": self.figure3,
+            "fig7": self.sine,
+            "table2": self.table2,
+            "table8": self.sine,
+            "table9": self.table9,
+            "table10": self.table10,
+            "search": self.search,
+            "fairness": self.fairness,
+            "beyond": self.beyond,
+        }
+        return needs[item]() if item in needs else []
+
+
+def merged(batches: Sequence[Batch]) -> list[Batch]:
+    """Each folder once, with everything that is wanted of it."""
+    found: dict[str, Batch] = {}
+    for batch in batches:
+        before = found.get(batch.folder)
+        if before is not None and before.settings != batch.settings:
+            raise UserError(f"{batch.folder} is wanted with two kinds of settings")
+        algorithms = dict.fromkeys((*(before.algorithms if before else ()), *batch.algorithms))
+        found[batch.folder] = replace(batch, algorithms=tuple(algorithms))
+    return list(found.values())
