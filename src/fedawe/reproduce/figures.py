@@ -58,13 +58,8 @@ def figure3(experiments: Mapping[tuple[float, float], Experiment | None]) -> Fig
                     means.append(np.mean(values) if values else np.nan)
                     stds.append(np.std(values, ddof=1) if len(values) > 1 else 0.0)
                 colour = (0.84 * shade, 0.37 * shade, 0.75 * (1 - shade))
-                ax.errorbar(
-                    np.array(FIGURE3[1])
-                    + 0.012
-                    * (
-                        place - 1.5
-                    ),  # side by side, so that all bars are seen means, stds, marker="o", markersize=3, capsize=2, color=colour, label=f"p = {p:g}"
-                )
+                x = np.array(FIGURE3[1]) + 0.012 * (place - 1.5)  # side by side, so that all bars are seen
+                ax.errorbar(x, means, stds, marker="o", markersize=3, capsize=2, color=colour, label=f"p = {p:g}")
             ax.set(xlabel="γ", title=f"{part} accuracy (%)", xticks=FIGURE3[1])
         made.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
     return made
