@@ -170,11 +170,11 @@ class AlgorithmStrategy(Strategy):
         self.desk.open(timeout)
         replies: list[Message] = []
         while True:
-            self.desk.ask([(*self._addressee(message), message) for message in ask()])
             for question, reply in self.desk.answers():
                 if valid(question, reply):
                     self.desk.in_time(question)
                     replies.append(reply)
+            self.desk.ask([(*self._addressee(message), message) for message in ask()])
             closed = self.desk.closed(len(replies), self.rules.quorum)
             if closed is not None:
                 return replies, closed

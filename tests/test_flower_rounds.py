@@ -1,0 +1,244 @@
+"""Rounds over a grid: who counts, when a round ends, and that the simulator agrees with whatever happened."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from flower_grid import CONFIG, TIMEOUT, Answers, FakeGrid, connected, honest, run_digits, shipped
+from flwr.app import Array, ArrayRecord, Error, Message, RecordDict
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import fedawe
+from fedawe import records
+from fedawe.flower.replay import deployed, replay
+
+
+def changed(reply: Message, change: Callable[[Array], Array]) -> Message:
+    """The reply with one of its arrays changed."""
+    arrays = reply.content.array_records["arrays"]
+    name = next(iter(arrays))
+    arrays[name] = change(arrays[name])
+    return reply
+
+
+def times(factor: float) -> Callable[[Array], Array]:
+    return lambda array: Array(array.numpy() * np.float32(factor))
+
+
+def renamed(reply: Message) -> Message:
+    arrays = dict(reply.content.array_records["arrays"])
+    arrays["other"] = arrays.pop(next(iter(arrays)))
+    reply.content["arrays"] = ArrayRecord(arrays)
+    return reply
+
+
+def from_round(reply: Message, n: int) -> Message:
+    reply.content.config_records["config"]["server-round"] = n
+    return reply
+
+
+def failed(message: Message) -> Message:
+    return Message(Error(2, "the client app raised"), reply_to=message)
+
+
+def empty(reply: Message) -> Message:
+    reply.content = RecordDict()
+    return reply
+
+
+# What a client may do in a round, and what becomes of it: None if it counts.
+DEEDS: dict[str, tuple[Callable[[Message, Callable[[], Message]], Answers], str | None]] = {
+    "honest": (honest, None),
+    "at the last moment": (lambda m, r: [(TIMEOUT - 1, r())], None),
+    "twice": (lambda m, r: [(1.0, r()), (1.5, r())], None),
+    "lost": (lambda m, r: [], ""),
+    "late": (lambda m, r: [(TIMEOUT + 1, r())], ""),
+    "raises": (lambda m, r: [(1.0, failed(m))], "error"),
+    "NaN": (lambda m, r: [(1.0, changed(r(), times(np.nan)))], "non-finite"),
+    "infinite": (
+        lambda m, r: [(1.0, changed(r(), lambda a: Array(np.full(a.shape, np.inf, np.float32))))],
+        "non-finite",
+    ),
+    "huge": (lambda m, r: [(1.0, changed(r(), times(1e30)))], "norm"),
+    "float64": (lambda m, r: [(1.0, changed(r(), lambda a: Array(a.numpy().astype(np.float64))))], "dtype"),
+    "other shape": (lambda m, r: [(1.0, changed(r(), lambda a: Array(a.numpy()[:1])))], "shape"),
+    "oversized": (lambda m, r: [(1.0, changed(r(), lambda a: Array(a.dtype, a.shape, a.stype, a.data * 9)))], "shape"),
+    "other names": (lambda m, r: [(1.0, renamed(r()))], "names"),
+    "other round": (lambda m, r: [(1.0, from_round(r(), 999))], "version"),
+    "nothing in it": (lambda m, r: [(1.0, empty(r()))], "version"),
+}
+
+
+class Scripted:
+    """A grid on which client i does `script[round][i]`."""
+
+    def __init__(self, script: list[list[str]]) -> None:
+        self.grid = FakeGrid()
+        for client in range(CONFIG["clients"]):
+            self.grid.connect(100 + client, client, self.behaviour(script, client))
+
+    @staticmethod
+    def behaviour(script: list[list[str]], client: int) -> Callable[[Message, Callable[[], Message]], Answers]:
+        def behave(message: Message, reply: Callable[[], Message]) -> Answers:
+            if message.metadata.message_type != "train":
+                return honest(message, reply)
+            return DEEDS[script[int(message.metadata.group_id) - 1][client]][0](message, reply)
+
+        return behave
+
+
+scripts = st.lists(st.lists(st.sampled_from(sorted(DEEDS)), min_size=4, max_size=4), min_size=1, max_size=6)
+
+
+@given(scripts)
+@settings(max_examples=30)
+def test_whatever_clients_do_the_simulator_agrees(tmp_path_factory: pytest.TempPathFactory, script) -> None:
+    out = tmp_path_factory.mktemp("out")
+    run_digits(Scripted(script).grid, out, rounds=len(script))
+    on = fedawe.Trace.load(out / "trace.npz").on
+    slow: set[int] = set()
+    for t, row in enumerate(script):
+        counted = {i for i, deed in enumerate(row) if DEEDS[deed][1] is None}
+        # Who was slow before is not waited for, unless everyone was: then only who is quick enough counts.
+        assert set(np.flatnonzero(on[t])) <= counted
+        assert counted - slow <= set(np.flatnonzero(on[t]))
+        closed = records.read(out / "record.jsonl").evaluations[t]["closed"]
+        if closed == "deadline":
+            slow |= {i for i, deed in enumerate(row) if deed in ("lost", "late")}
+        slow -= set(np.flatnonzero(on[t]).tolist())
+    assert torch.equal(replay(out), deployed(out))
+    assert torch.isfinite(deployed(out)).all()
+
+
+@pytest.mark.parametrize(("deed", "reason"), [(deed, reason) for deed, (_, reason) in DEEDS.items() if reason])
+def test_what_is_refused_is_counted_and_changes_nothing(tmp_path: Path, deed: str, reason: str) -> None:
+    run_digits(Scripted([["honest", deed, "honest", "honest"]]).grid, tmp_path, 1)
+    (line,) = records.read(tmp_path / "record.jsonl").evaluations
+    assert (line["clients"], line["refused"]) == ([0, 2, 3], {reason: 1})
+    without = run_digits(connected([0, 2, 3]), None, 1)
+    assert torch.equal(deployed(tmp_path), shipped(without))
+
+
+def test_a_second_reply_is_a_duplicate(tmp_path: Path) -> None:
+    run_digits(Scripted([["twice", "at the last moment", "honest", "honest"]]).grid, tmp_path, 1)
+    (line,) = records.read(tmp_path / "record.jsonl").evaluations
+    assert (line["clients"], line["refused"]) == ([0, 1, 2, 3], {"duplicate": 1})
+
+
+def test_a_late_reply_is_refused_and_counted_in_the_round_in_which_it_comes(tmp_path: Path) -> None:
+    script = [["late", "honest", "honest", "honest"], ["honest", "at the last moment", "honest", "honest"]]
+    run_digits(Scripted(script).grid, tmp_path, 2)
+    first, second = records.read(tmp_path / "record.jsonl").evaluations
+    assert (first["clients"], first["closed"], first["refused"]) == ([1, 2, 3], "deadline", {})
+    assert second["refused"] == {"late": 1}
+
+
+def test_the_reply_of_an_older_round_is_refused(tmp_path: Path) -> None:
+    """What was a good reply once is sent again as a reply to the question of another round."""
+    kept: list[Message] = []
+
+    def replays(message: Message, reply: Callable[[], Message]) -> Answers:
+        own = reply()
+        if message.metadata.message_type != "train":
+            return [(1.0, own)]
+        kept.append(own)
+        return [(1.0, Message(kept[0].content, reply_to=message))]
+
+    grid = connected([1, 2, 3])
+    grid.connect(100, 0, replays)
+    run_digits(grid, tmp_path, 3)
+    lines = records.read(tmp_path / "record.jsonl").evaluations
+    assert [line["clients"] for line in lines] == [[0, 1, 2, 3], [1, 2, 3], [1, 2, 3]]
+    assert [line["refused"] for line in lines] == [{}, {"version": 1}, {"version": 1}]
+
+
+def test_a_norm_above_the_limit_is_refused() -> None:
+    strict = run_digits(connected(), None, 1, max_norm=1e-6)
+    assert strict.on.sum() == 0
+    assert run_digits(connected(), None, 1, max_norm=100.0).on.all()
+
+
+# When a round ends
+
+
+def test_a_round_ends_at_the_quorum() -> None:
+    grid = FakeGrid()
+    for client in range(4):
+        grid.connect(100 + client, client, lambda m, r, i=client: [(1.0 + 3 * i, r())])
+    strategy = run_digits(grid, None, 1, quorum=2)
+    assert strategy.on.tolist() == [[True, True, False, False]]
+    assert grid.time < 9  # client 2 would have answered 7 seconds after it was asked who it is, and then 7 more
+
+
+def test_a_node_at_work_on_an_old_question_is_not_asked_another(tmp_path: Path) -> None:
+    grid = connected([0, 1])
+    grid.connect(102, 2, lambda m, r: [(1.0 if m.metadata.message_type != "train" else 12.0, r())])
+    run_digits(grid, tmp_path, 20, quorum=2)
+    asked = [m.metadata.group_id for m in grid.sent if m.metadata.dst_node_id == 102 and m.metadata.group_id != "1"]
+    late = sum(line["refused"].get("late", 0) for line in records.read(tmp_path / "record.jsonl").evaluations)
+    assert 1 <= late <= len(asked) <= late + 1  # each was answered before the next
+
+
+def test_silent_nodes_are_not_waited_for_again() -> None:
+    grid = connected([0, 1, 2])
+    grid.connect(103, 3, lambda m, r: honest(m, r) if m.metadata.message_type != "train" else [])
+    run_digits(grid, None, 40)
+    assert grid.time < TIMEOUT + 39 * 2  # one round to the deadline, the others quick
+    asked = [m for m in grid.sent if m.metadata.dst_node_id == 103 and m.metadata.message_type == "train"]
+    assert len(asked) == 1 + 2  # and then once in the time that a round may take
+
+
+def test_a_node_that_answers_in_time_once_is_waited_for_again(tmp_path: Path) -> None:
+    script = [["late"] + ["honest"] * 3, ["honest"] * 4, ["at the last moment"] + ["honest"] * 3, ["honest"] * 4]
+    run_digits(Scripted(script).grid, tmp_path, 4)
+    on = fedawe.Trace.load(tmp_path / "trace.npz").on
+    assert on[:, 0].tolist() == [False, True, True, True]
+
+
+def test_nobody_there_is_an_empty_round_and_no_hurry() -> None:
+    grid = FakeGrid()
+    strategy = run_digits(grid, None, 3)
+    assert strategy.on.sum() == 0
+    assert grid.time == pytest.approx(3 * TIMEOUT)
+
+
+def test_who_comes_during_a_round_takes_part() -> None:
+    grid = FakeGrid()
+    grid.plan(10.0, lambda: grid.connect(100, 0))
+    strategy = run_digits(grid, None, 1)
+    assert strategy.on.tolist() == [[True, False, False, False]]
+    assert grid.time < 15
+
+
+def test_a_node_that_goes_is_missed_once(tmp_path: Path) -> None:
+    grid = connected()
+    grid.plan(3.0, lambda: grid.disconnect(102))
+    run_digits(grid, tmp_path, 4)
+    on = fedawe.Trace.load(tmp_path / "trace.npz").on
+    assert on[0].all()
+    assert not on[-1, 2]
+    assert torch.equal(replay(tmp_path), deployed(tmp_path))
+
+
+def test_bytes_are_counted(tmp_path: Path) -> None:
+    run_digits(connected([0, 1]), tmp_path, 1)
+    (line,) = records.read(tmp_path / "record.jsonl").evaluations
+    one = sum(len(array.data) for array in ArrayRecord({"1.weight": Array(np.zeros((10, 64), np.float32))}).values())
+    one += len(Array(np.zeros(10, np.float32)).data)
+    assert line["bytes_down"] == line["bytes_up"] == 2 * one
+
+
+def test_clients_on_one_version_share_one_record() -> None:
+    grid = connected()
+    run_digits(grid, None, 1)
+    records_sent = {id(m.content.array_records["arrays"]) for m in grid.sent if m.metadata.message_type == "train"}
+    assert len(records_sent) == 1
+
+
+def test_no_message_outlives_its_round_by_much() -> None:
+    grid = connected()
+    run_digits(grid, None, 2)
+    assert all(0 < m.metadata.ttl <= TIMEOUT + 60 for m in grid.sent)
