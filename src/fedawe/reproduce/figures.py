@@ -76,7 +76,7 @@ def figure6(rounds: int = 80, seed: int = 1) -> Figure:
     Panel (d) has gamma = 0.4 and a cut-off of 0.2, which is what the authors drew, not the 0.3 and 0.1 of their text.
     """
     p = np.array(SHOWN)
-    with figure(3.6, rows=4, columns=2, sharex=True, height_ratios=(2, 1, 2, 1)) as (made, axes):
+    with figure(4.3, rows=4, columns=2, sharex=True, height_ratios=(2, 1, 2, 1)) as (made, axes):
         for place, name in enumerate(OF_TABLE_2):
             rule = InterleavedSine(gamma=0.4, cutoff=0.2) if name == "interleaved" else DYNAMICS[name]()
             trace = Trace.draw(rule, p, rounds, seed)
