@@ -45,6 +45,7 @@ METRICS = (
     Metric("train_loss", "train loss", False, False),
     Metric("client_accuracy", "train accuracy, uniform over clients", True, True),
     Metric("client_loss", "train loss, uniform over clients", False, False),
+    Metric("received_test_accuracy", "test accuracy of the mean model received", True, True),
     Metric("consensus", "FedAWE: mean squared distance of clients' models from x̄", False, False),
     Metric("live_versions", "FedAWE: versions held", False, False),
     Metric("echo_mean", "mean echo of the clients that were there", False, False),
