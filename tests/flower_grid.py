@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from flwr.app import ArrayRecord, Context, Message, RecordDict
+from flwr.app import ArrayRecord, Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
@@ -101,8 +101,11 @@ class FakeGrid(Grid):
         return ids
 
     def answer(self, message: Message, node: int) -> Message:
-        """What the client app says."""
-        return self.app(message, Context(1, node, self.node_config[node], RecordDict(), dict(self.config)))
+        """What the client app says; an exception is an answer too."""
+        try:
+            return self.app(message, Context(1, node, self.node_config[node], RecordDict(), dict(self.config)))
+        except Exception as error:
+            return Message(Error(2, str(error)), reply_to=message)
 
     def deliver(self, seconds: float, reply: Message) -> None:
         heapq.heappush(self.due, (self.time + seconds, next(self.number), reply))

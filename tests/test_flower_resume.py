@@ -1,0 +1,271 @@
+"""Killed anywhere and started again: nothing is lost, no round counts twice."""
+
+import itertools
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import safetensors.torch
+import torch
+from flower_grid import CONFIG, FakeGrid, connected, run_digits, shipped, strategy_on
+from flwr.app import ArrayRecord, MetricRecord
+
+import fedawe
+from fedawe import records
+from fedawe.algorithms.base import pack, unpack
+from fedawe.algorithms.versions import Versions
+from fedawe.errors import UserError
+from fedawe.flower import checkpoint, digits, store
+from fedawe.flower.absence import renewed
+from fedawe.flower.replay import deployed, main, replay
+from fedawe.flower.store import Store
+
+ROUNDS = 3
+
+
+class Killed(BaseException):
+    """As a SIGKILL does it: nothing of ours catches it."""
+
+
+class Fuse:
+    """Kills at the n-th of all the places where something could happen, before or after it does."""
+
+    def __init__(self, n: int) -> None:
+        self.left = n
+
+    def around(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def burning(*args: Any, **kwargs: Any) -> Any:
+            self.burn()
+            result = function(*args, **kwargs)
+            self.burn()
+            return result
+
+        return burning
+
+    def burn(self) -> None:
+        self.left -= 1
+        if self.left == 0:
+            raise Killed
+
+
+def unsteady(t0: int = 0) -> FakeGrid:
+    """Clients 0 and 1 always there, 2 in even rounds, 3 in odd ones, by the number of the round alone."""
+    grid = FakeGrid()
+    for client in range(4):
+
+        def behave(message: Any, reply: Any, client: int = client) -> Any:
+            away = client >= 2 and message.metadata.message_type == "train"
+            return [] if away and int(message.metadata.group_id) % 2 == client % 2 else [(1.0, reply())]
+
+        grid.connect(100 + client, client, behave)
+    return grid
+
+
+def start(grid: FakeGrid, out: Path, rounds: int = ROUNDS, **rules: Any) -> Any:
+    def evaluate(n: int, arrays: ArrayRecord) -> MetricRecord:
+        return MetricRecord(dict(digits.evaluate(dict(arrays.to_torch_state_dict()), grid.config)))
+
+    strategy = strategy_on(grid, out, quorum=3, **rules)
+    initial = ArrayRecord(digits.initial(grid.config))
+    return strategy, strategy.start(grid, initial, num_rounds=rounds, timeout=30.0, evaluate_fn=evaluate)
+
+
+def without_seconds(out: Path) -> list[dict[str, Any]]:
+    read = records.read(out / "record.jsonl")
+    assert read.problem is None
+    return [
+        {key: value for key, value in line.items() if not key.endswith("_seconds")}
+        for line in [*read.evaluations, read.end or {}]
+    ]
+
+
+def test_killed_in_every_place_of_a_round_it_ends_as_if_never_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, whole = start(unsteady(), tmp_path / "whole")
+    kills = 0
+    for n in itertools.count(1, 3):  # a third of the places; an odd step takes befores and afters in turn
+        out, grid, fuse = tmp_path / str(n), unsteady(), Fuse(n)
+        with monkeypatch.context() as patched:
+            for module, name in ((checkpoint, "write_atomically"), (store, "write_atomically")):
+                patched.setattr(module, name, fuse.around(getattr(module, name)))
+            patched.setattr(records.Writer, "write", fuse.around(records.Writer.write))
+            patched.setattr(FakeGrid, "push_messages", fuse.around(FakeGrid.push_messages))
+            patched.setattr(digits, "evaluate", fuse.around(digits.evaluate))
+            try:
+                start(grid, out)
+            except Killed:
+                kills += 1
+        _, result = start(unsteady(), out)  # another run of the app: new messages, the same nodes
+        assert without_seconds(out) == without_seconds(tmp_path / "whole")
+        assert result.evaluate_metrics_serverapp.keys() >= set(range(1, ROUNDS + 1))
+        for name, array in whole.arrays.items():
+            assert np.array_equal(result.arrays[name].numpy(), array.numpy())
+        assert torch.equal(replay(out), deployed(out))
+        if fuse.left > 0:
+            break
+    assert kills >= 15
+
+
+def test_the_same_command_again_changes_nothing(tmp_path: Path) -> None:
+    _, first = start(unsteady(), tmp_path)
+    content = {
+        path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file() and path.suffix != ".jsonl"
+    }
+    nobody = FakeGrid()
+    _, second = start(nobody, tmp_path)
+    assert nobody.sent == []
+    assert second.evaluate_metrics_serverapp[ROUNDS] == first.evaluate_metrics_serverapp[ROUNDS]
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.name in content} == content
+    assert [line.get("round") for line in without_seconds(tmp_path)] == [1, 2, 3, None]
+
+
+def test_more_rounds_continue(tmp_path: Path) -> None:
+    start(unsteady(), tmp_path / "apart", 2)
+    start(unsteady(), tmp_path / "apart", 5)
+    start(unsteady(), tmp_path / "together", 5)
+    assert torch.equal(deployed(tmp_path / "apart"), deployed(tmp_path / "together"))
+
+
+@pytest.mark.parametrize("spec", ["fedawe", "fedau:K=3", "mifa", "fedvarp", "f3ast"])
+def test_every_kind_of_state_is_kept(tmp_path: Path, spec: str) -> None:
+    def grid() -> FakeGrid:
+        made = unsteady()
+        made.config = {**CONFIG, "algorithm": spec}
+        return made
+
+    start(grid(), tmp_path / "apart", 3, max_versions=1)
+    apart, _ = start(grid(), tmp_path / "apart", 6, max_versions=1)
+    together, _ = start(grid(), tmp_path / "together", 6)
+    assert torch.equal(shipped(apart), shipped(together))
+    assert torch.equal(replay(tmp_path / "apart"), deployed(tmp_path / "apart"))
+
+
+def test_a_damaged_checkpoint_costs_one_round(tmp_path: Path) -> None:
+    start(unsteady(), tmp_path, 3)
+    newest = max(tmp_path.glob("checkpoint-*"))
+    newest.write_bytes(newest.read_bytes()[:-1] + b"?")
+    start(unsteady(), tmp_path, 4)
+    assert [line.get("round") for line in without_seconds(tmp_path)] == [1, 2, 3, 4, None]
+    assert torch.equal(replay(tmp_path), deployed(tmp_path))
+    start(unsteady(), tmp_path / "whole", 4)
+    assert torch.equal(deployed(tmp_path / "whole"), deployed(tmp_path))
+
+
+def test_a_missing_version_costs_one_round_too(tmp_path: Path) -> None:
+    start(unsteady(), tmp_path, 3)
+    new = {path.name for path in (tmp_path / "versions").iterdir()}
+    start(unsteady(), tmp_path / "short", 2)
+    for name in new - {path.name for path in (tmp_path / "short" / "versions").iterdir()}:
+        (tmp_path / "versions" / name).unlink()
+    start(unsteady(), tmp_path, 4)
+    assert torch.equal(replay(tmp_path), deployed(tmp_path))
+
+
+def test_nothing_but_damage_is_said_and_not_begun_anew(tmp_path: Path) -> None:
+    start(unsteady(), tmp_path, 2)
+    for path in tmp_path.glob("checkpoint-*"):
+        path.write_bytes(b"")
+    with pytest.raises(UserError, match="all are damaged"):
+        start(unsteady(), tmp_path, 3)
+
+
+def test_another_federation_is_refused(tmp_path: Path) -> None:
+    start(unsteady(), tmp_path, 1)
+    other = unsteady()
+    other.config = {**CONFIG, "eta0": 0.9}
+    with pytest.raises(UserError, match=r"eta0 = 0.3, not 0.9"):
+        start(other, tmp_path, 2)
+    with pytest.raises(UserError, match="max_absence = 0, not 3"):
+        start(unsteady(), tmp_path, 2, max_absence=3)
+
+
+def test_two_server_apps_do_not_share_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoint, "PATIENCE", 0.0)
+    folder: checkpoint.Folder[Any] = checkpoint.Folder(tmp_path, {}, 0)
+    with folder.held(), pytest.raises(UserError, match="in use by another"):
+        start(unsteady(), tmp_path, 1)
+
+
+def test_identities_outlast_the_server(tmp_path: Path) -> None:
+    run_digits(connected(), tmp_path, 1)
+    again = connected()
+    run_digits(again, tmp_path, 2)
+    assert [message.metadata.message_type for message in again.sent] == ["train"] * 4  # nobody is asked who it is
+
+
+# Versions on disk
+
+
+def aged(rounds: int, d: int = 1000) -> Versions:
+    """A state in which every client holds a version of its own."""
+    algorithm = fedawe.FedAWE()
+    state = algorithm.init(torch.zeros(d), rounds)
+    for t in range(rounds):
+        state = algorithm.aggregate(state, t, torch.tensor([t]), torch.full((1, d), 0.1 * (t + 1)))
+    return state
+
+
+def test_versions_beyond_the_limit_are_on_disk_and_the_numbers_the_same(tmp_path: Path) -> None:
+    state = aged(20)
+    bounded, rest, index = Store(tmp_path, 3).put(state)
+    rows = Store(tmp_path, 3)
+    again = rows.get(fedawe.FedAWE().init(torch.zeros(1000), 20), rest, index)
+    for one in (bounded, again):
+        assert all(torch.equal(one.models[v], state.models[v]) for v in state.models)
+        assert torch.equal(fedawe.FedAWE().model(one), fedawe.FedAWE().model(state))
+    in_memory = [v for v in state.models if bounded.models[v] is state.models[v]]
+    assert in_memory == sorted(state.models)[-3:]
+    assert "models.19" not in rest
+    assert unpack(state, pack(bounded)).tau.equal(state.tau)
+
+
+def test_versions_on_disk_are_given_up_in_memory(tmp_path: Path) -> None:
+    algorithm, kept, made = fedawe.FedAWE(), Store(tmp_path, 2), []
+    state = algorithm.init(torch.zeros(10), 30)
+    for t in range(30):
+        state = algorithm.aggregate(state, t, torch.tensor([t]), torch.full((1, 10), float(t)))
+        made.append(weakref.ref(state.latest))
+        state, _, index = kept.put(state)
+        kept.prune(index)
+    assert len(state.models) == len(list(tmp_path.iterdir())) == 30
+    assert [ref() is not None for ref in made] == [False] * 28 + [True] * 2
+    file = kept.kept["models.0"].file
+    assert file in Path("/proc/self/maps").read_text()  # read from where it is, not copied
+
+
+def test_files_of_versions_that_nobody_holds_are_removed(tmp_path: Path) -> None:
+    start(unsteady(), tmp_path, 12)
+    assert len(list((tmp_path / "versions").iterdir())) <= 2 * 5
+    state = safetensors.torch.load_file(max(tmp_path.glob("checkpoint-*")))
+    assert "models.11" not in state
+    assert state["tau"].tolist()[0] == 11
+
+
+# Clients that are away for very long
+
+
+def test_who_is_away_too_long_holds_the_newest_model(tmp_path: Path) -> None:
+    grid = connected([0, 1, 2])
+    grid.plan(15.0, lambda: grid.connect(103, 3))
+    strategy = run_digits(grid, tmp_path, 20, max_absence=4)
+    on = fedawe.Trace.load(tmp_path / "trace.npz").on
+    first = int(np.flatnonzero(on[:, 3])[0])
+    assert first > 5
+    assert isinstance(strategy.state, Versions)
+    assert torch.equal(replay(tmp_path), deployed(tmp_path))
+    assert main(str(tmp_path)).endswith("at most 0")
+
+
+def test_the_number_of_versions_has_a_bound() -> None:
+    algorithm = fedawe.FedAWE()
+    state = algorithm.init(torch.zeros(1), 50)
+    for t in range(200):
+        state = renewed(algorithm.aggregate(state, t, torch.tensor([t % 50]), torch.ones(1, 1)), max_absence=7)
+        assert len(state.models) <= 8
+        assert (state.t + 1 - state.tau <= 7).all()
+        assert sum(state.holders.values()) == 50
+    assert renewed(state, 0) is state
