@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import json
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -146,6 +147,32 @@ def test_assumption_1_is_judged_part_by_part():
     assert holds(Trace(together))[2] == "no"
 
 
+def test_a_rhythm_of_the_day_is_no_dependence_between_rounds():
+    """p_i^t may change as it likes under Assumption 1; only what the hour does not explain is dependence."""
+    clock = Clock(600.0)
+    rhythm = np.where(np.arange(24) < 12, 1.7, 0.3)
+    for days, phi in ((1, 0.0), (14, 0.0), (14, 0.6)):
+        trace = Trace.draw(Daily(rhythm, phi, clock), np.full(40, 0.5), rounds=144 * days, seed=0)
+        fleet = describe(trace, clock)
+        assert fleet.persistence > 0.4
+        assert fleet.persistence_beyond_hour == pytest.approx(phi, abs=0.03)  # less than phi where the rhythm turns
+        assert holds(trace, clock)[1] == ("no" if phi else "plausible")
+    assert describe(trace).persistence_beyond_hour is None
+
+
+def test_clients_that_repeat_themselves_cannot_tell_whether_rates_change():
+    draw = np.random.default_rng(0)
+    on = draw.random((960, 6)) < np.where(np.arange(960)[:, None] < 480, 0.8, 0.2)
+    repeats = np.array([960, 960, 960, 480, 480, 480])
+    log = Log(Trace(on), tuple("abcdef"), Clock(1800.0), (), repeats=repeats)
+    found = audit(log)
+    assert (found.fleet.drift.tested, found.fleet.drift.changed) == (3, 3)
+    assert np.isnan(found.fleet.drift.p_values[3:]).all()
+    assert "3 of 6 clients repeat their days, so that whether their rates change is not tested" in found.notes
+    nobody = audit(dataclasses.replace(log, repeats=np.full(6, 480)))
+    assert nobody.fleet.drift is None
+
+
 def test_fair_fleets_are_told_to_average_and_unfair_ones_are_not():
     fair = audit(Trace.draw(fedawe.Stationary(), np.full(20, 0.5), 1000, 0))
     assert fair.advice.algorithm == "fedavg"
@@ -232,7 +259,7 @@ def test_groups_and_classes_count_what_their_clients_count(tmp_path):
 def test_clients_without_a_group_are_named(tmp_path):
     table = read_roster(roster(tmp_path, "client,group\n0,north\n"))
     found = audit(Trace([[1, 1], [1, 0]]), groups=table)
-    assert any("1 clients are in no group (1 ...)" in note for note in found.notes)
+    assert any("1 client in no group (1)" in note for note in found.notes)
     with pytest.raises(UserError, match="no client of the log"):
         audit(Trace([[1]]), groups=dataclasses.replace(table, clients=("z",)))
 
@@ -372,6 +399,22 @@ def test_names_are_shown_as_they_are(capsys, tmp_path):
 def test_mistakes(capsys, log, args, said):
     with pytest.raises(UserError, match=said):
         told(capsys, log, *args)
+
+
+def test_ready_commands_can_be_pasted_into_a_shell(capsys, log):
+    out = told(capsys, log, "--algorithms", "fedau:K=20", "fedavg-all")
+    command = next(line for line in out.splitlines() if "fedawe run" in line)
+    assert shlex.split(command)[-3:] == ["fedau:K=20", "fedavg", "fedawe"]
+
+
+def test_names_with_control_characters_reach_no_terminal(capsys, tmp_path):
+    path = tmp_path / "log.csv"
+    path.write_text("client,timestamp\n\x1b[31mred,2024-05-01T00:00:00Z\n\x07bell,2024-05-01T00:10:00Z\n")
+    groups = roster(tmp_path, "client,group\n\x1b[31mred,\x1b[2J\n\x07bell,b\n")
+    out = told(capsys, path, "--groups", groups)
+    assert "\x1b" not in out
+    assert "\x07" not in out
+    assert "\\x1b[31mred" in out
 
 
 def test_the_flags_of_a_ready_command_are_those_that_were_given():

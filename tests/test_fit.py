@@ -8,6 +8,7 @@ import tyro
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedawe import logs
 from fedawe.cli.fit import Fit
 from fedawe.errors import UserError
 from fedawe.fit import Daily, fit, quality, stay_or_come
@@ -80,7 +81,7 @@ def test_a_client_never_seen_is_rare_not_impossible(fleet):
 
 def test_each_part_of_the_model_helps_on_days_held_out(fleet):
     score = quality(fleet, CLOCK, draws=3)
-    assert score.unit == "whole days"
+    assert score.at_midnight
     assert score.fitted_rounds % 48 == 0
     bits = list(score.bits.values())
     assert bits == sorted(bits, reverse=True)
@@ -90,10 +91,40 @@ def test_each_part_of_the_model_helps_on_days_held_out(fleet):
         assert low - slack <= score.real[name] <= high + slack, name
 
 
+def test_the_hour_is_judged_by_itself(fleet):
+    """With a flat profile a rate for each client says as much as rate x hour: both are shrunk the same way."""
+    trace = Trace.draw(Daily(np.ones(24), 0.0, CLOCK), P, rounds=480, seed=1)
+    bits = quality(trace, draws=1).bits
+    assert bits["a rate for each client"] == pytest.approx(bits["rate x hour"], abs=1e-12)
+
+
+def test_clients_that_repeat_themselves_are_not_scored(fleet):
+    """Half of the clients repeat their first five days: for them the days held out are no news."""
+    days, half = 48 * 5, np.arange(60) < 30
+    on = fleet.on[: 2 * days].copy()
+    on[days:, half] = on[:days, half]
+    score = quality(Trace(on), CLOCK, half, draws=2)
+    assert score.clients == 30
+    alone = quality(Trace(on), CLOCK, draws=2)
+    assert alone.clients == 60
+    assert score.real["share of clients there"] == pytest.approx(on[score.fitted_rounds :, ~half].mean())
+    assert quality(Trace(on), CLOCK, np.ones(60, bool)) is None
+
+
+def test_what_the_model_does_not_draw_is_said(fleet):
+    score = quality(fleet, CLOCK, draws=3)
+    key = "rounds a client stays"
+    low, high = score.simulated[key]
+    assert (key in score.outside) == (not low <= score.real[key] <= high)
+    short = fleet.on.copy()
+    short[3600:] = np.random.default_rng(0).random((1200, 60)) < short.mean()  # nobody stays any more
+    assert key in quality(Trace(short), CLOCK, draws=3).outside
+
+
 def test_quality_needs_something_to_hold_out():
     assert quality(Trace(np.ones((10, 2)))) is None
     assert quality(Trace(np.concatenate([np.ones((40, 2)), np.zeros((20, 2))]))) is None
-    assert quality(Trace(np.ones((100, 2)))).unit == "rounds"
+    assert not quality(Trace(np.ones((100, 2)))).at_midnight
 
 
 @pytest.mark.parametrize(
@@ -124,5 +155,28 @@ def test_the_command(fleet, tmp_path, capsys):
     found = json.loads(capsys.readouterr().out)
     assert len(found["p"]) == 60
     assert found["quality"]["bits"]["rate x hour"] > found["quality"]["bits"]["rate x hour with persistence"]
+    again = logs.read(tmp_path / "new" / "long.npz")
+    assert again.clock == Clock(1800.0)
+    assert again.clients[59:62] == ("59", "further 1", "further 2")
     with pytest.raises(UserError, match="written as"):
         tyro.cli(Fit, args=[args[0], "--out", "x.txt"], config=config).run()
+
+
+def test_the_command_says_what_the_log_has_and_whose_days_are_new(tmp_path, capsys):
+    def phone(days):
+        hours = (
+            f"2024-05-{d + 1:02d} {h:02d}:30:00 \t{'wifi' if h < 7 + d % 2 else '4G'}"
+            for d in range(days)
+            for h in range(24)
+        )
+        return {"messages": "\n".join([*hours, f"2024-05-{days + 1:02d} 00:30:00 \twifi"])}
+
+    path = tmp_path / "events.json"
+    path.write_text(json.dumps({"long": phone(6), "short": phone(2)}))
+    config = (tyro.conf.FlagCreatePairsOff,)
+    tyro.cli(Fit, args=[str(path), "--rule", "wifi", "--days", "5"], config=config).run()
+    out = capsys.readouterr().out
+    assert "devices were watched for 2 to 6 whole days" in out
+    assert "scored are the 1 clients that do not repeat their days" in out
+    tyro.cli(Fit, args=[str(path), "--rule", "wifi", "--days", "14"], config=config).run()
+    assert "all clients repeat their days: none is new" in capsys.readouterr().out

@@ -13,6 +13,7 @@ from fedawe.trace import Trace
 
 Ints = npt.NDArray[np.int64]
 FLOOR = 1e-4  # smallest probability that a prediction is scored with: being wrong for certain costs 13 bits
+DRAWS = 9  # of the model, beside which the days held out are put
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +83,7 @@ def fit(trace: Trace, clock: Clock | None = None) -> Fit:
 
     A rate is shrunk towards the fleet's by as much as its client's few independent comings and goings call for.
     """
-    hours = np.zeros(trace.rounds, dtype=np.int64) if clock is None else clock.hours(trace.rounds)
+    hours = _hours(trace.rounds, clock)
     rounds = np.bincount(hours, minlength=24)
     mean = trace.on.mean()
     if mean == 0:
@@ -162,40 +163,58 @@ class Quality:
 
     fitted_rounds: int
     held_out_rounds: int
-    unit: str
+    at_midnight: bool  # whether the part held out begins a day
+    clients: int  # scored: those for whom the part held out is new
     bits: dict[str, float]  # model -> bits per client and round on the part held out
     real: dict[str, float]  # what the part held out is like
     simulated: dict[str, tuple[float, float]]  # least and most of the same over draws of the model
 
+    @property
+    def outside(self) -> list[str]:
+        """In what the part held out lies beyond all draws of the model."""
+        return [key for key, (low, high) in self.simulated.items() if not low <= self.real[key] <= high]
 
-def quality(trace: Trace, clock: Clock | None = None, draws: int = 5) -> Quality | None:
-    """Fit to the first 70 % (whole days, with a clock), score on the rest; None if there is too little of it."""
-    split, unit = _split(trace.rounds, clock)
-    if split is None or not trace.on[:split].any() or not trace.on[split:].any():
+
+def quality(
+    trace: Trace, clock: Clock | None = None, repeating: Mask | None = None, draws: int = DRAWS
+) -> Quality | None:
+    """Fit to the first 70 % (until a midnight, with a clock), score on the rest; None if there is too little of it.
+
+    repeating   clients that repeat themselves within the trace [m]: the rest is not new for them, and not scored
+    """
+    split, at_midnight = _split(trace.rounds, clock)
+    own = np.ones(trace.clients, dtype=bool) if repeating is None else ~repeating
+    if split is None or not own.any() or not trace.on[:split].any() or not trace.on[split:, own].any():
         return None
     fitted = fit(trace.first(split), clock)
-    held_out = Trace(trace.on[split:])
-    hours = (np.zeros(trace.rounds, dtype=np.int64) if clock is None else clock.hours(trace.rounds))[split:]
-    transitions = _Transitions.of(held_out.on, hours)
-    p, f, phi, flat = fitted.p, fitted.dynamics.profile, fitted.dynamics.persistence, np.ones(24)
-    rates = np.clip(trace.on[:split].mean(0), FLOOR, 1 - FLOOR)
+    held_out = Trace(trace.on[split:, own])
+    hours = _hours(trace.rounds, clock)
+    transitions = _Transitions.of(held_out.on, hours[split:])
+    p, f, phi, flat = fitted.p[own], fitted.dynamics.profile, fitted.dynamics.persistence, np.ones(24)
+    rates = fitted.dynamics.probabilities(np.arange(split), p).mean(0)  # shrunk as p is, so that only the hour differs
     bits = {
-        "the same rate for everyone": transitions.loss(np.full(trace.clients, trace.on[:split].mean()), flat, 0.0),
+        "the same rate for everyone": transitions.loss(np.full(len(p), trace.on[:split].mean()), flat, 0.0),
         "a rate for each client": transitions.loss(rates, flat, 0.0),
         "rate x hour": transitions.loss(p, f, 0.0),
         "rate x hour with persistence": transitions.loss(p, f, phi),
     }
-    drawn = [_features(Trace(fitted.draw(trace.rounds, seed=seed).on[split:])) for seed in range(draws)]
+    drawn = [_features(Trace(fitted.draw(trace.rounds, seed=seed).on[split:, own])) for seed in range(draws)]
     simulated = {key: (min(d[key] for d in drawn), max(d[key] for d in drawn)) for key in drawn[0]}
-    return Quality(split, trace.rounds - split, unit, bits, _features(held_out), simulated)
+    return Quality(split, trace.rounds - split, at_midnight, int(own.sum()), bits, _features(held_out), simulated)
 
 
-def _split(T: int, clock: Clock | None) -> tuple[int | None, str]:
+def _hours(rounds: int, clock: Clock | None) -> Ints:
+    """The hour of each round; without a clock all rounds are one hour, [T]."""
+    return np.zeros(rounds, dtype=np.int64) if clock is None else clock.hours(rounds)
+
+
+def _split(T: int, clock: Clock | None) -> tuple[int | None, bool]:
+    """Where the part held out begins, and whether that is a midnight."""
     if clock is not None:
         midnights = np.flatnonzero(np.diff(clock.days(T))) + 1
         if len(midnights) and midnights[0] < 0.9 * T:
-            return int(midnights[np.argmin(np.abs(midnights - 0.7 * T))]), "whole days"
-    return (int(0.7 * T), "rounds") if T >= 20 else (None, "")
+            return int(midnights[np.argmin(np.abs(midnights - 0.7 * T))]), True
+    return (int(0.7 * T), False) if T >= 20 else (None, False)
 
 
 def _features(trace: Trace) -> dict[str, float]:

@@ -13,7 +13,7 @@ from fedawe.audit.groups import Groups, Roster, read_roster
 from fedawe.audit.influence import Influence, by_identity, influence
 from fedawe.audit.recommend import Advice, Verdict, advise, assumption_1
 from fedawe.errors import UserError
-from fedawe.logs import Log
+from fedawe.logs import Log, counted, some
 from fedawe.trace import Trace
 
 __all__ = [
@@ -78,7 +78,10 @@ def audit(
     if isinstance(log, Trace):
         log = Log(log, tuple(map(str, range(log.clients))), None, ())
     trace, notes = log.trace, []
-    fleet = describe(trace, log.clock)
+    fleet = describe(trace, log.clock, log.repeating)
+    if log.repeating.any():
+        again = f"{log.repeating.sum()} of {trace.clients} clients repeat their days"
+        notes.append(f"{again}, so that whether their rates change is not tested")
     if algorithms is None:
         p, note = _known(trace, fleet)
         notes += [note] if note else []
@@ -93,10 +96,10 @@ def audit(
     if groups is not None:
         placed, unplaced = groups.placed(log.clients)
         if len(unplaced) == trace.clients:
-            said = f"({log.clients[0]!r} ...) is in the table of groups ({groups.clients[0]!r} ...)"
+            said = f"({some(log.clients)}) is in the table of groups ({some(groups.clients)})"
             raise UserError(f"no client of the log {said}")
         if unplaced:
-            notes.append(f"{len(unplaced)} clients are in no group ({', '.join(unplaced[:3])} ...)")
+            notes.append(f"{counted(len(unplaced), 'client')} in no group ({some(unplaced)})")
     return Audit(
         log,
         fleet,

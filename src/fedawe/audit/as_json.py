@@ -37,6 +37,7 @@ def as_json(found: Audit) -> dict[str, Any]:
                 "on_rounds": {**_distribution(fleet.on_runs), "mean": fleet.mean_on},
                 "off_rounds": {**_distribution(fleet.off_runs), "mean": fleet.mean_off},
                 "persistence": fleet.persistence,
+                "persistence_beyond_hour": fleet.persistence_beyond_hour,
                 "live_versions": {"mean": fleet.live_versions.mean(), "most": fleet.live_versions.max()},
                 "delta": fleet.delta,
                 "rho": found.rho,

@@ -92,6 +92,7 @@ class Fleet:
     mean_on: float  # rounds; from all rounds, cut stretches too
     mean_off: float  # of clients that are there at some time
     persistence: float  # mean over clients of the correlation between one round and the next
+    persistence_beyond_hour: float | None  # the same after each client's own rate at that hour is taken away
     live_versions: Ints  # distinct tau_i after each round: what FedAWE keeps                                [T]
     drift: Drift | None  # None: too few rounds to tell
     together: Together
@@ -134,8 +135,11 @@ class Fleet:
         return float(self.rates.min())
 
 
-def describe(trace: Trace, clock: Clock | None = None) -> Fleet:
-    """The facts of a trace; with a clock also by hour of the day."""
+def describe(trace: Trace, clock: Clock | None = None, repeating: Mask | None = None) -> Fleet:
+    """The facts of a trace; with a clock also by hour of the day.
+
+    repeating   clients that repeat themselves within the trace [m], so that they cannot tell whether rates change
+    """
     on, (T, m) = trace.on, trace.on.shape
     k, rates = np.zeros(T, dtype=np.int64), np.zeros(m)
     echo, runs = np.zeros(T + 2, dtype=np.int64), np.zeros((2, T + 2), np.int64)
@@ -176,7 +180,8 @@ def describe(trace: Trace, clock: Clock | None = None) -> Fleet:
         mean_off=_ratio(T * int((rates > 0).sum()) - rates.sum(), begins.sum()),
         persistence=_persistence(rates, stay_on, on),
         live_versions=_live(k, last_holder),
-        drift=_drift(on, clock),
+        persistence_beyond_hour=None if hours is None else _persistence_beyond(on, hourly, hours),
+        drift=_drift(on, clock, np.zeros(m, dtype=bool) if repeating is None else repeating),
         together=_together(on, k, rates / T, hours, hourly),
     )
 
@@ -210,6 +215,27 @@ def _persistence(counts: Array, stay_on: Array, on: Mask) -> float:
     return float(r.mean()) if some.any() else float("nan")
 
 
+def _persistence_beyond(on: Mask, hourly: Array, hours: Ints) -> float:
+    """The mean over clients of the lag-1 correlation of on_i - hourly_i.
+
+    An hourly rate is the mean of n rounds, to which those rounds belong: two of them have the covariance -v/(n - 1)
+    around it even if they are independent, v = rate (1 - rate). That is put right.
+    """
+    if len(on) < 3:
+        return float("nan")
+    n = np.bincount(hours, minlength=24)[:, None]
+    v = hourly * (1 - hourly) / np.maximum(n - 1, 1)  # [24, m]
+    same = np.bincount(hours[1:][hours[1:] == hours[:-1]], minlength=24)[:, None]  # pairs of rounds within an hour
+    covariance, last = (same * v).sum(0), on[0] - hourly[hours[0]]
+    for there, hour in zip(on[1:], hours[1:], strict=True):
+        now = there - hourly[hour]
+        covariance += now * last
+        last = now
+    variance = (n / len(on) * n * v).sum(0)
+    some = variance > 1e-12
+    return float((covariance / (len(on) - 1))[some] @ (1 / variance[some]) / some.sum()) if some.any() else float("nan")
+
+
 def _hourly(on: Mask, hours: Ints | None) -> Array:
     """Each client's rate at each hour; without a clock all rounds are one hour, [H, m]."""
     if hours is None:
@@ -226,8 +252,10 @@ def _mean_by_hour(present: Array, hours: Ints) -> Array:
     return np.asarray(np.where(rounds > 0, total / np.maximum(rounds, 1), np.nan))
 
 
-def _drift(on: Mask, clock: Clock | None) -> Drift | None:
+def _drift(on: Mask, clock: Clock | None, repeating: Mask) -> Drift | None:
     T, m = on.shape
+    if repeating.all():
+        return None
     if clock is not None and (whole := _whole_days(clock, T)) is not None and len(whole) > 5:
         edges, unit = whole, "days"
     elif T >= 50:
@@ -236,7 +264,9 @@ def _drift(on: Mask, clock: Clock | None) -> Drift | None:
     else:
         return None
     means = np.stack([on[a:b].mean(0, dtype=np.float64) for a, b in itertools.pairwise(edges)])  # [B, m]
-    means = np.concatenate([means, means.mean(1, keepdims=True)], axis=1)  # the last column is the fleet
+    fleet = means[:, ~repeating].mean(1, keepdims=True)
+    means[:, repeating] = 0.0
+    means = np.concatenate([means, fleet], axis=1)  # the last column is the fleet
     centred = means - means.mean(0)
     cusum = np.abs(np.cumsum(centred, 0))
     observed = cusum.max(0)

@@ -44,15 +44,23 @@ def _positive(fleet: Fleet) -> Verdict:
 
 
 def _rounds(fleet: Fleet) -> Verdict:
-    part, phi = "a round does not depend on the one before", fleet.persistence
+    part = "a round does not depend on the one before"
+    phi, hour = _persistence(fleet)
     if not np.isfinite(phi):
         return Verdict(part, "doubtful", "too few rounds to tell")
     # The standard error of a mean of m correlations over T rounds is about 1/sqrt(T m).
     noise = 4 / np.sqrt(fleet.rounds * max(fleet.clients - len(fleet.never), 1))
-    said = f"the correlation between one round and the next is {phi:.2f}"
+    said = f"the correlation between one round and the next is {phi:.2f}{hour}"
     if phi > max(noise, 0.05):
         return Verdict(part, "no", f"{said}: who is there tends to stay, {fleet.mean_on:.1f} rounds on average")
     return Verdict(part, "plausible", said)
+
+
+def _persistence(fleet: Fleet) -> tuple[float, str]:
+    """From one round to the next, and beyond what: a rhythm of the day is a p_i^t that changes, no dependence."""
+    if fleet.persistence_beyond_hour is None:
+        return fleet.persistence, ""
+    return fleet.persistence_beyond_hour, " beyond what the hour of the day explains"
 
 
 def _clients(fleet: Fleet) -> Verdict:
@@ -60,7 +68,7 @@ def _clients(fleet: Fleet) -> Verdict:
     r = together.correlation if together.beyond_hour is None else together.beyond_hour
     if not np.isfinite(r):
         return Verdict(part, "doubtful", "too few clients that come and go")
-    phi = float(np.clip(np.nan_to_num(fleet.persistence), 0.0, 0.999))
+    phi = float(np.clip(np.nan_to_num(_persistence(fleet)[0]), 0.0, 0.999))
     worth = fleet.rounds * (1 - phi) / (1 + phi)  # rounds as good as independent
     noise = 4 * np.sqrt(2 / worth) / max(fleet.clients - len(fleet.never), 2)
     beyond = "" if together.beyond_hour is None else " beyond what the hour of the day explains"

@@ -83,7 +83,8 @@ class Audit(Reading):
             trace = Path("fleet.npz")
             with_groups = "" if self.groups is None else f" --groups {shlex.quote(str(self.groups))}"
             yield f"fedawe audit {self.again()}{with_groups} --save {trace}"
-        names = dict.fromkeys([found.advice.algorithm, "fedavg", "fedawe"])
-        names.pop("none", None)
-        yield f"fedawe run --dynamics {shlex.quote(str(trace))} --algorithms {' '.join(names)}"
+        typed = {str(Spec.parse(text, ALGORITHMS, "algorithm")): text for text in self.algorithms}
+        advised = found.advice.algorithm
+        names = dict.fromkeys([typed.get(advised, advised), "fedavg", "fedawe"])
+        yield f"fedawe run --dynamics {shlex.quote(str(trace))} --algorithms {shlex.join(names)}"
         yield f"fedawe fit {self.again()} --out longer.npz --rounds 2000 --clients {max(2 * found.fleet.clients, 100)}"

@@ -13,7 +13,7 @@ from fedawe.audit import Audit, display
 from fedawe.audit.fleet import Distribution
 from fedawe.audit.groups import Groups
 from fedawe.availability import Array
-from fedawe.logs import Clock
+from fedawe.logs import Clock, shown
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 FORGOTTEN = 5
@@ -27,7 +27,7 @@ def told(found: Audit, path: Path) -> Iterator[RenderableType]:
     if clock is not None:
         rows = "" if log.rows is None else f", {log.rows:,} rows used"
         when = f"\nrounds of {clock.lasting(1)} from {clock.when(0)} ({clock.timezone}){rows}"
-    yield Text(f"{path.name}: {log.trace}{when}", style="bold")
+    yield Text(f"{shown(path.name)}: {log.trace}{when}", style="bold")
     if log.findings:
         yield _section("What the log has that you should know", *(Text(f"· {f.text}") for f in log.findings))
     yield _section("What the fleet is like", _facts(found))
@@ -136,11 +136,13 @@ def _forgotten(found: Audit) -> Table:
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True)
     table.add_column()
-    shown = dict.fromkeys(name for name in ("fedavg", found.advice.algorithm) if name in found.influences)
-    for name in shown or found.influences:
+    of = dict.fromkeys(name for name in ("fedavg", found.advice.algorithm) if name in found.influences)
+    for name in of or found.influences:
         influence = found.influences[name]
         comers = [i for i in influence.forgotten(found.fleet.clients) if found.fleet.seen[i]][:FORGOTTEN]
-        table.add_row(display(name), ", ".join(f"{found.log.clients[i]} ({influence.fair[i]:.2f})" for i in comers))
+        table.add_row(
+            display(name), ", ".join(f"{shown(found.log.clients[i])} ({influence.fair[i]:.2f})" for i in comers)
+        )
     return table
 
 
@@ -155,7 +157,7 @@ def _groups(found: Audit, groups: Groups) -> Table:
         table.add_column(title, justify="right")
     order = np.argsort(fairs.get("fedavg", next(iter(fairs.values()))), kind="stable")
     for g in order[:GROUPS]:
-        table.add_row(groups.names[g], f"{groups.sizes[g]:.3g}", *(f"{fair[g]:.2f}" for fair in fairs.values()))
+        table.add_row(shown(groups.names[g]), f"{groups.sizes[g]:.3g}", *(f"{fair[g]:.2f}" for fair in fairs.values()))
     if len(order) > GROUPS:
         table.caption = f"the {GROUPS} that count least under fedavg, of {len(order)}"
         table.caption_justify = "left"

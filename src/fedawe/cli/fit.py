@@ -1,17 +1,21 @@
 """`fedawe fit`: a model of a fleet, and longer or larger fleets like it."""
 
 import json
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.table import Table
 
 from fedawe.cli.audit_text import bars
 from fedawe.cli.reading import Reading
 from fedawe.errors import UserError
 from fedawe.files import new_folder
-from fedawe.fit import Quality, fit, quality
+from fedawe.fit import DRAWS, Quality, fit, quality
+from fedawe.fit import Fit as Fitted
 from fedawe.flags import File, Whole
+from fedawe.logs import Log
+from fedawe.trace import Trace
 
 
 @dataclass(frozen=True)
@@ -36,41 +40,76 @@ class Fit(Reading):
         if self.seed < 0:
             raise UserError(f"a seed is a whole number from 0, not {self.seed}")
         log = self.read()
-        fitted, score = fit(log.trace, log.clock), quality(log.trace, log.clock)
-        profile, phi = fitted.dynamics.profile, fitted.dynamics.persistence
-        drawn = None
-        if self.out is not None:
-            drawn = fitted.draw(log.trace.rounds if self.rounds is None else self.rounds, self.clients, self.seed)
-            new_folder(self.out.parent)
-            drawn.save(self.out)
+        fitted, score = fit(log.trace, log.clock), quality(log.trace, log.clock, log.repeating)
+        drawn = None if self.out is None else self._draw(fitted, log)
         if self.json:
-            told = {"p": fitted.p.tolist(), "profile": profile.tolist(), "persistence": phi}
+            dynamics = fitted.dynamics
+            told = {
+                "clients": list(log.clients),
+                "p": fitted.p.tolist(),
+                "profile": dynamics.profile.tolist(),
+                "persistence": dynamics.persistence,
+                "findings": [asdict(finding) for finding in log.findings],
+            }
             print(json.dumps({**told, "quality": None if score is None else asdict(score)}, allow_nan=False))
             return
         console = Console(highlight=False, markup=False)
         console.print(f"{self.path.name}: {log.trace}", style="bold", soft_wrap=True)
-        console.print(f"p_i^t = p_i f(hour), p_i from {fitted.p.min():.3g} to {fitted.p.max():.3g}")
-        console.print(f"f, hours 0 to 23:  {bars(profile)}  {profile.min():.2f} to {profile.max():.2f}")
-        console.print(f"persistence {phi:.3f}: from one round to the next")
-        if score is None:
-            console.print("too few rounds to hold any out: nothing says how well it fits")
-        else:
-            console.print()
-            for table in _scores(score):
-                console.print(table)
+        for finding in log.findings:
+            console.print(f"· {finding.text}", soft_wrap=True)
+        for line in _model(fitted, log):
+            console.print(line)
+        console.print()
+        for block in _scored(score, log):
+            console.print(block)
         if drawn is not None:
             console.print(f"{self.out}: {drawn}", soft_wrap=True)
 
+    def _draw(self, fitted: Fitted, log: Log) -> Trace:
+        """Draw and write; an .npz keeps names and clock."""
+        assert self.out is not None
+        rounds = log.trace.rounds if self.rounds is None else self.rounds
+        drawn = fitted.draw(rounds, self.clients, self.seed)
+        new_folder(self.out.parent)
+        if self.out.suffix == ".npz":
+            known = log.clients[: drawn.clients]
+            further = (f"further {n}" for n in range(1, drawn.clients - len(known) + 1))
+            Log(drawn, (*known, *further), log.clock, ()).save(self.out)
+        else:
+            drawn.save(self.out)
+        return drawn
 
-def _scores(score: Quality) -> tuple[Table, Table]:
-    title = f"fitted to {score.fitted_rounds} rounds ({score.unit}), scored on the {score.held_out_rounds} that follow"
-    bits = Table(
-        "model", "bits per client and round", title=title, box=None, title_justify="left", padding=(0, 2, 0, 0)
-    )
+
+def _model(fitted: Fitted, log: Log) -> Iterator[str]:
+    profile, phi, p = fitted.dynamics.profile, fitted.dynamics.persistence, fitted.p
+    if log.clock is None:
+        yield f"p_i^t = p_i, p_i from {p.min():.3g} to {p.max():.3g}"
+        yield "f is flat, since hours are not known; --round says how long a round is"
+    else:
+        yield f"p_i^t = p_i f(hour), p_i from {p.min():.3g} to {p.max():.3g}"
+        yield f"f, hours 0 to 23:  {bars(profile)}  {profile.min():.2f} to {profile.max():.2f}"
+    yield f"persistence {phi:.3f}: from one round to the next"
+
+
+def _scored(score: Quality | None, log: Log) -> Iterator[RenderableType]:
+    if score is None:
+        if log.repeating.all():
+            yield "all clients repeat their days: none is new, and nothing says how well it fits (fewer --days would)"
+        else:
+            yield "too few rounds to hold any out: nothing says how well it fits"
+        return
+    until = " (until a midnight)" if score.at_midnight else ""
+    yield f"fitted to the first {score.fitted_rounds} rounds{until}, scored on the {score.held_out_rounds} that follow"
+    if score.clients < log.trace.clients:
+        yield f"scored are the {score.clients} clients that do not repeat their days: for the others no day is new"
+    bits = Table("model", "bits per client and round", box=None, padding=(0, 2, 0, 0))
     for name, value in score.bits.items():
         bits.add_row(name, f"{value:.4f}")
-    rows = Table("those rounds", "real", "simulated", box=None, padding=(0, 2, 0, 0))
+    yield bits
+    rows = Table("those rounds", "real", f"{DRAWS} simulated", box=None, padding=(0, 2, 0, 0))
     for name, value in score.real.items():
         low, high = score.simulated[name]
         rows.add_row(name, f"{value:.4g}", f"{low:.4g} to {high:.4g}")
-    return bits, rows
+    yield rows
+    beyond = ", ".join(score.outside)
+    yield f"beyond what the model draws: {beyond}" if beyond else "the model draws rounds like these in all of this"
