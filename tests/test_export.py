@@ -22,7 +22,7 @@ import fedawe
 from fedawe import suite
 from fedawe.cli.main import main
 from fedawe.errors import UserError
-from fedawe.experiment import Contender, Settings
+from fedawe.experiment import Contender, Settings, stored
 from fedawe.export import write_csv, write_tensorboard
 from fedawe.export.model import as_module
 from fedawe.suite import Execution
@@ -96,6 +96,7 @@ def test_a_row_for_every_evaluation(whole: Path):
 def test_classes_are_columns(whole: Path):
     frame = fedawe.load(whole / "digits" / "sine")
     by_class = frame[(frame.label == "fedawe") & (frame.seed == 1)].filter(regex=r"^test_accuracy_class_\d+$")
+    assert list(by_class) == [f"test_accuracy_class_{c}" for c in range(10)]
     assert by_class.to_numpy().tolist() == [
         line["test_accuracy_by_class"] for line in raw(whole / "digits" / "sine", "fedawe", 1)
     ]
@@ -316,6 +317,14 @@ def test_nothing_half_written(own: Path, tmp_path: Path, monkeypatch):
     assert {path.name for path in tmp_path.iterdir()} == {"runs", "tb"}
 
 
+def test_what_a_link_leads_to_is_not_ours(own: Path, tmp_path: Path):
+    write_tensorboard(own, tmp_path / "tb")
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "tb" / "link").symlink_to(tmp_path / "photos")
+    with pytest.raises(UserError, match="something else than event files"):
+        write_tensorboard(own, tmp_path / "tb")
+
+
 MISTAKES = [
     ("export none", "none: no such folder"),
     ("export photos", "photos: holds no experiment"),
@@ -510,6 +519,20 @@ def test_the_network_is_known_without_the_data(tmp_path, monkeypatch, name, shap
     inputs = inputs[:, None] if len(shape) == 2 else inputs.permute(0, 3, 1, 2) if len(shape) == 3 else inputs
     hits = net(inputs).argmax(1) == torch.from_numpy(y[:40])
     assert float(hits.double().mean()) == last(run)["test_accuracy"]
+
+
+def test_a_model_of_stored_images(tmp_path, monkeypatch, capsys):
+    """Images are kept as bytes, and shrunk; the network saw floats."""
+    x, y = np.random.default_rng(0).integers(256, size=(60, 16, 16, 3)).astype(np.uint8), np.arange(60) % 10
+    np.savez(tmp_path / "own.npz", x_train=x, y_train=y, x_test=x[:40], y_test=y[:40])
+    monkeypatch.setenv("FEDAWE_DATA", str(tmp_path / "kept"))
+    assert says(monkeypatch, capsys, "data", "add", "own", str(tmp_path / "own.npz"))[0] == 0
+    run = trained(tmp_path / "x", "fedavg", task="own", image_size=8, clients=2, rounds=3)
+    data = stored("own", None).shrunk(8)
+    with torch.no_grad():
+        outputs = fedawe.load_model(run)(data.inputs(data.x_test, torch.arange(40)))
+    assert float((outputs.argmax(1) == data.y_test).double().mean()) == last(run)["test_accuracy"]
+    assert float(nn.functional.cross_entropy(outputs, data.y_test)) == pytest.approx(last(run)["test_loss"], rel=1e-5)
 
 
 def test_a_network_that_could_be_two_is_not_guessed(tmp_path, monkeypatch):
