@@ -1,36 +1,25 @@
 """A federation on this machine: one SuperLink and its SuperNodes as real processes on loopback ports."""
 
-import importlib.util
+import contextlib
 import json
 import os
 import re
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
-import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from fedawe.errors import UserError
-from fedawe.files import new_folder
 from fedawe.flower import federation_keeper, federation_processes
-from fedawe.flower.federation_processes import Process, Supervisor, answers, check_port, free_port, until
+from fedawe.flower.federation_processes import Process, Supervisor, answers, until
+from fedawe.flower.federation_setup import CONNECTION, Setup
 
-CONNECTION = "federation"  # what `flwr` calls the SuperLink
-START_SECONDS = 60.0
+START_SECONDS = 180.0  # long, for machines that have other things to do
 COMMAND_SECONDS = 60.0
-
-
-def check_flower() -> None:
-    """Refuses to go on without Flower, or where processes cannot be had as they are needed."""
-    if importlib.util.find_spec("flwr") is None:
-        raise UserError("Flower is not installed; run: pip install 'fedawe[flower]'")
-    if os.name != "posix":
-        raise UserError(f"a local federation needs Linux or macOS, not {sys.platform}")
 
 
 class Federation:
@@ -47,22 +36,18 @@ class Federation:
     def __init__(self, nodes: int, folder: Path, *, tls: bool = False, port: int = 0, warm: bool = True) -> None:
         if nodes < 1:
             raise UserError(f"nodes is {nodes}; expected a whole number from 1")
-        check_flower()
-        self.folder, self.tls = new_folder(folder.absolute()), tls
-        self.port = check_port(port) if port else free_port()
-        self._mark = uuid.uuid4().hex
-        self._commands = Path(sys.executable).parent
-        if not (self._commands / "flower-superlink").exists():
-            raise UserError(f"there is no flower-superlink beside {sys.executable}; run: pip install 'fedawe[flower]'")
-        self._short = Path(tempfile.mkdtemp(prefix="fedawe-"))  # the path of a socket has at most 100 letters
+        self.setup = Setup(folder, tls=tls, port=port)
+        self.folder, self.port = self.setup.folder, self.setup.port
         self._warm = warm
         self._keeper: subprocess.Popen[bytes] | None = None
         self._supervisor: Supervisor | None = None
-        self._commands_run: list[Process] = []
-        for old in new_folder(self.folder / "logs").glob("*.log"):
-            old.unlink()
-        self.link = self._process("superlink", ["flower-superlink", *self._link_flags()])
-        self.nodes = [self._process(f"node-{i}", ["flower-supernode", *self._node_flags(i)]) for i in range(nodes)]
+        self._streams: list[Process] = []
+        self.link = self.setup.link()
+        self.nodes = [self.setup.node(i, self.node_superlink()) for i in range(nodes)]
+
+    def node_superlink(self) -> int:
+        """The port at which nodes look for the SuperLink."""
+        return self.port
 
     # Starting and ending
 
@@ -80,12 +65,10 @@ class Federation:
         self.close()
 
     def _start(self) -> None:
-        self._write_connection()
-        if self.tls:
-            self._make_keys()
+        self.setup.write(len(self.nodes))
         self._start_keeper()
         self.start_link()
-        if self.tls:
+        if self.setup.tls:
             self._register_nodes()
         self._supervisor = Supervisor()
         for i in range(len(self.nodes)):
@@ -99,9 +82,9 @@ class Federation:
         try:
             if self._supervisor is not None:
                 self._supervisor.close()
-            for process in (*self._commands_run, *self.nodes):
+            for process in (*self._streams, *self.nodes):
                 process.ask_to_stop()
-            for process in (*self._commands_run, *self.nodes):
+            for process in (*self._streams, *self.nodes):
                 process.see_stopped()
             self.link.stop()
         finally:
@@ -112,8 +95,8 @@ class Federation:
                     self._keeper.wait(federation_processes.GRACE_SECONDS)
                 except subprocess.TimeoutExpired:
                     self._keeper.kill()
-            federation_processes.sweep(self._mark)
-            shutil.rmtree(self._short, ignore_errors=True)
+            federation_processes.sweep(self.setup.mark)
+            shutil.rmtree(self.setup.first, ignore_errors=True)
 
     # Single processes
 
@@ -136,7 +119,7 @@ class Federation:
         address = f"127.0.0.1:{self.port}"
         return [
             pid
-            for pid in federation_processes.marked(self._mark)
+            for pid in federation_processes.marked(self.setup.mark)
             if pid != self.link.pid and address in (words := federation_processes.command_of(pid))
             if any(Path(word).name in ("flower-superexec", "flwr-serverapp") for word in words[:2])
         ]
@@ -191,20 +174,21 @@ class Federation:
         left in Flower's books is stopped. `watch` is called several times a second meanwhile.
         """
         flags = [part for key, value in config.items() for part in ("-c", f"{key}={_toml(value)}")]
-        log = self.folder / "logs" / f"run-{len(self._commands_run)}.log"
-        stream = self._process(log.stem, ["flwr", "run", str(app), CONNECTION, "--stream", *flags])
-        self._commands_run.append(stream)
+        name = f"run-{len(self._streams)}"
+        stream = self.setup.process(name, "flwr", "run", str(app), CONNECTION, "--stream", *flags)
+        self._streams.append(stream)
         stream.start()
         end = time.monotonic() + deadline
         how = self._follow(stream, end, watch or (lambda: None))
         stream.kill()
-        found = re.search(r"started run (\d+)", log.read_text(errors="replace"))
+        found = re.search(r"started run (\d+)", stream.log.read_text(errors="replace"))
         if how == "ended" and found is None:
-            raise UserError(f"flwr run did not start: {stream.last_words()}; see {log}")
+            raise UserError(f"flwr run did not start: {stream.last_words()}; see {stream.log}")
         if how == "ended" and found is not None:
             return self._status(found[1], max(end - time.monotonic(), COMMAND_SECONDS / 2))
         if how != "lost" and found is not None:
-            self.flwr("stop", found[1], CONNECTION)
+            with contextlib.suppress(UserError):  # a SuperLink that does not answer now gives the run up by itself
+                self.flwr("stop", found[1], CONNECTION)
         return how
 
     def _follow(self, stream: Process, end: float, watch: Callable[[], None]) -> str:
@@ -233,8 +217,9 @@ class Federation:
             if not self.link.alive:
                 status = "lost"
                 return True
-            listed = json.loads(self.flwr("list", CONNECTION, "--run-id", run, "--format", "json"))
-            status = str(listed["runs"][0]["status"])
+            with contextlib.suppress(UserError):  # it may be suspended
+                listed = json.loads(self.flwr("list", CONNECTION, "--run-id", run, "--format", "json"))
+                status = str(listed["runs"][0]["status"])
             return status.startswith("finished")
 
         until(known, seconds)
@@ -244,8 +229,8 @@ class Federation:
         """What a `flwr` command says."""
         try:
             done = subprocess.run(
-                [str(self._commands / "flwr"), *words],
-                env=self._environment(),
+                [str(self.setup.commands / "flwr"), *words],
+                env=self.setup.environment(),
                 capture_output=True,
                 text=True,
                 timeout=COMMAND_SECONDS,
@@ -257,84 +242,22 @@ class Federation:
             raise UserError(f"flwr {words[0]} failed: {' '.join((done.stderr or done.stdout).split())}")
         return done.stdout
 
-    # How they are started
-
-    def _process(self, name: str, command: list[str]) -> Process:
-        program = str(self._commands / command[0])
-        return Process(name, [program, *command[1:]], self.folder / "logs" / f"{name}.log", self._environment())
-
-    def _environment(self) -> dict[str, str]:
-        path = f"{self._short}{os.pathsep}{self._commands}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
-        return os.environ | {
-            "PATH": path,  # Flower starts its own parts by name
-            "FLWR_HOME": str(self.folder / "flower"),
-            "FLWR_TELEMETRY_ENABLED": "0",
-            "FLWR_DISABLE_UPDATE_CHECK": "1",
-            "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1",  # seconds before a message is looked at; Flower's own: 1
-            "OMP_NUM_THREADS": "1",
-            "PYTHONUNBUFFERED": "1",
-            federation_processes.MARK: self._mark,
-        }
-
-    def _link_flags(self) -> list[str]:
-        flags = ["--host", "127.0.0.1", "--port", str(self.port), "--database", str(self.folder / "superlink.db")]
-        flags += ["--disable-runtime-dependency-installation"]
-        if not self.tls:
-            return [*flags, "--insecure"]
-        keys = self.folder / "keys"
-        flags += ["--ssl-ca-certfile", str(keys / "ca.crt"), "--ssl-certfile", str(keys / "server.crt")]
-        return [*flags, "--ssl-keyfile", str(keys / "server.key"), "--enable-supernode-auth"]
-
-    def _node_flags(self, i: int) -> list[str]:
-        flags = ["--superlink", f"127.0.0.1:{self.port}", "--host", "127.0.0.1", "--port", str(free_port())]
-        flags += ["--node-config", f"client-id={i}"]
-        if not self.tls:
-            return [*flags, "--insecure"]
-        keys = self.folder / "keys"
-        return [
-            *flags,
-            "--root-certificates",
-            str(keys / "ca.crt"),
-            "--auth-supernode-private-key",
-            str(keys / f"n{i}"),
-        ]
-
-    def _write_connection(self) -> None:
-        how = (
-            f"root-certificates = {json.dumps(str(self.folder / 'keys' / 'ca.crt'))}" if self.tls else "insecure = true"
-        )
-        home = new_folder(self.folder / "flower")
-        (home / "config.toml").write_text(
-            f'[superlink]\ndefault = "{CONNECTION}"\n\n'
-            f'[superlink.{CONNECTION}]\naddress = "127.0.0.1:{self.port}"\n{how}\n'
-        )
-
     def _start_keeper(self) -> None:
-        address = self._short / "keeper"
-        command = [sys.executable, "-m", federation_keeper.__name__, self._mark]
+        address = self.setup.first / "keeper"
+        command = [sys.executable, "-m", federation_keeper.__name__, self.setup.mark]
         if self._warm:
-            federation_keeper.write_launcher(self._short / "flwr-clientapp", address, self._commands / "flwr-clientapp")
+            stock = self.setup.commands / "flwr-clientapp"
+            federation_keeper.write_launcher(self.setup.first / "flwr-clientapp", address, stock)
             command.append(str(address))
-        with (self.folder / "logs" / "keeper.log").open("ab") as log:
+        with self.setup.log("keeper").open("ab") as log:
             self._keeper = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=log, stderr=log, env=self._environment(), process_group=0
+                command, stdin=subprocess.PIPE, stdout=log, stderr=log, env=self.setup.environment(), process_group=0
             )
-
-    def _make_keys(self) -> None:
-        from fedawe.flower import federation_keys
-
-        keys = self.folder / "keys"
-        if not (keys / "ca.crt").exists():
-            federation_keys.make_certificates(keys)
-        for i in range(len(self.nodes)):
-            if not (keys / f"n{i}").exists():
-                federation_keys.make_key_pair(keys, f"n{i}")
 
     def _register_nodes(self) -> None:
         for i in range(len(self.nodes)):
-            public = self.folder / "keys" / f"n{i}.pub"
             try:
-                self.flwr("supernode", "register", str(public), CONNECTION)
+                self.flwr("supernode", "register", f"{self.setup.key(i)}.pub", CONNECTION)
             except UserError as error:
                 if "already" not in str(error):  # the database of an earlier time knows the key
                     raise

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-LOADED = ("torch", "flwr.supernode.cli", "flwr.clientapp", "fedawe.flower")
+LOADED = ("torch", "flwr.supernode.cli", "flwr.clientapp", "fedawe.flower.digits", "sklearn.datasets")
 LAUNCHER = """#!{python} -IS
 import array, json, os, socket, sys
 keeper = socket.socket(socket.AF_UNIX)

@@ -50,10 +50,10 @@ def make_certificates(folder: Path) -> None:
     )
 
 
-def make_key_pair(folder: Path, name: str) -> Path:
-    """`name` and `name.pub`, as `ssh-keygen -t ecdsa -b 384` makes them; the path of the private one."""
+def make_key_pair(private: Path) -> None:
+    """The private key, and beside it the public one with the suffix .pub; as `ssh-keygen -t ecdsa -b 384` does."""
     key = ec.generate_private_key(ec.SECP384R1())
-    private = new_folder(folder) / name
+    new_folder(private.parent)
     _write_secret(
         private,
         key.private_bytes(
@@ -62,7 +62,6 @@ def make_key_pair(folder: Path, name: str) -> Path:
     )
     public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
     private.with_suffix(".pub").write_bytes(public + b"\n")
-    return private
 
 
 def _certificate(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
