@@ -104,6 +104,8 @@ class FakeGrid(Grid):
         """What the client app says; an exception is an answer too."""
         try:
             return self.app(message, Context(1, node, self.node_config[node], RecordDict(), dict(self.config)))
+        except Warning:
+            raise
         except Exception as error:
             return Message(Error(2, str(error)), reply_to=message)
 

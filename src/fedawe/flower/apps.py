@@ -96,7 +96,7 @@ def client_app(
             value = loss(module(inputs), targets)
             value.backward()
             optimizer.step()
-            samples, total = samples + len(targets), total + float(value)
+            samples, total = samples + len(targets), total + value.item()
         return module.state_dict(), {"num-examples": samples, "train-loss": total / steps}
 
     return client_app_of(train)

@@ -1,0 +1,256 @@
+"""A stock Flower project becomes FedAWE by two lines; the eight strategies do what the eight algorithms do."""
+
+import difflib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from flower_grid import TIMEOUT, FakeGrid
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp import ServerApp
+from flwr.serverapp.strategy import Result, Strategy
+from torch import nn
+
+import fedawe
+import fedawe.flower as ours
+from fedawe.errors import UserError
+from fedawe.flower import strategy as strategy_module
+
+STOCK = """
+import torch
+from flwr.app import ArrayRecord, ConfigRecord, Context
+from flwr.serverapp import Grid, ServerApp
+from flwr.serverapp.strategy import FedAvg
+
+app = ServerApp()
+
+
+@app.main()
+def main(grid: Grid, context: Context) -> None:
+    model = make_model()
+    strategy = FedAvg()
+    result = strategy.start(
+        grid=grid,
+        initial_arrays=ArrayRecord(model.state_dict()),
+        train_config=ConfigRecord({"lr": context.run_config["learning-rate"]}),
+        num_rounds=context.run_config["num-server-rounds"],
+    )
+    results.append(result)
+    torch.save(result.arrays.to_torch_state_dict(), context.run_config["path"])
+"""
+CHANGES = {
+    "from flwr.serverapp.strategy import FedAvg": "from fedawe.flower import FedAWE",
+    "    strategy = FedAvg()": "    strategy = FedAWE(clients=3)",
+}
+
+
+def make_model() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Linear(8, 2))
+
+
+def stock_client() -> ClientApp:
+    """As `flwr new` writes it: the weights come back trained, with a loss and the number of samples."""
+    app = ClientApp()
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        model = make_model()
+        model.load_state_dict(message.content["arrays"].to_torch_state_dict())
+        model.train()
+        lr = message.content["config"]["lr"]
+        node = context.node_id
+        generator = torch.Generator().manual_seed(node)
+        x = torch.randn(20, 4, generator=generator) + node % 3
+        loss = nn.functional.cross_entropy(model(x), (x.sum(1) > 0).long())
+        loss.backward()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter -= lr * parameter.grad
+        metrics = MetricRecord({"train_loss": loss.item(), "num-examples": 20})
+        content = RecordDict({"arrays": ArrayRecord(model.state_dict()), "metrics": metrics})
+        return Message(content=content, reply_to=message)
+
+    @app.evaluate()
+    def evaluate(message: Message, context: Context) -> Message:
+        weight = message.content["arrays"]["0.weight"].numpy()
+        metrics = MetricRecord({"size": float(np.abs(weight).sum()), "num-examples": context.node_id})
+        return Message(content=RecordDict({"metrics": metrics}), reply_to=message)
+
+    return app
+
+
+class StockGrid(FakeGrid):
+    """One that stock strategies can use too."""
+
+    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
+        self.push_messages(messages)
+        self.sleep(1.0)
+        return list(self.pull_messages([]))
+
+
+def stock_grid(monkeypatch: pytest.MonkeyPatch, nodes: int = 3) -> StockGrid:
+    grid = StockGrid(stock_client(), {})
+    for node in range(nodes):
+        grid.connect(200 + node)
+    monkeypatch.setattr(strategy_module, "Clock", lambda: grid.clock)
+    return grid
+
+
+def run_app(source: str, grid: FakeGrid, path: Path) -> Result:
+    names: dict[str, Any] = {"make_model": make_model, "results": []}
+    exec(compile(source, "server_app.py", "exec"), names)
+    app: ServerApp = names["app"]
+    config = {"learning-rate": 0.5, "num-server-rounds": 4, "path": str(path)}
+    app(grid, Context(1, 1, {}, RecordDict(), config))
+    return names["results"][0]
+
+
+def test_two_lines_turn_a_stock_project_into_fedawe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = STOCK
+    for old, new in CHANGES.items():
+        assert old in source
+        source = source.replace(old, new)
+    diff = [line for line in difflib.ndiff(STOCK.splitlines(), source.splitlines()) if line[0] in "+-"]
+    assert len(diff) == 2 * len(CHANGES) == 4
+    result = run_app(source, stock_grid(monkeypatch), tmp_path / "ours.pt")
+    stock = run_app(STOCK, stock_grid(monkeypatch), tmp_path / "stock.pt")
+    assert sorted(result.train_metrics_clientapp) == sorted(stock.train_metrics_clientapp) == [1, 2, 3, 4]
+    # Everyone is always there and has as many samples: FedAWE is FedAvg then.
+    theirs, own = torch.load(tmp_path / "stock.pt"), torch.load(tmp_path / "ours.pt")
+    assert list(theirs) == list(own)
+    for name in theirs:
+        if name.endswith("num_batches_tracked"):
+            assert own[name] == 0  # the server's value
+        else:
+            assert torch.allclose(theirs[name].float(), own[name], atol=1e-5), name
+    for n in range(1, 5):
+        assert result.train_metrics_clientapp[n]["train_loss"] == pytest.approx(
+            stock.train_metrics_clientapp[n]["train_loss"], abs=1e-5
+        )
+
+
+def started(strategy: Any, grid: FakeGrid, rounds: int = 3, **more: Any) -> Result:
+    strategy.clock = grid.clock
+    initial = ArrayRecord(make_model().state_dict())
+    config = ConfigRecord({"lr": 0.5})
+    return strategy.start(grid, initial, num_rounds=rounds, timeout=TIMEOUT, train_config=config, **more)
+
+
+P = torch.full((10, 3), 0.5)
+EIGHT = [
+    (ours.FedAWE, {"clip": 0.5, "max_echo": 3}, fedawe.FedAWE(clip=0.5, max_echo=3)),
+    (ours.FedAvg, {"eta_g": 0.5}, fedawe.FedAvg(eta_g=0.5)),
+    (ours.FedAvgAll, {}, fedawe.FedAvgAll()),
+    (ours.FedAvgKnown, {"p": P}, fedawe.FedAvgKnown(P)),
+    (ours.FedAU, {"K": 3}, fedawe.FedAU(K=3)),
+    (ours.F3AST, {"beta": 0.1, "capacity": 2}, fedawe.F3AST(beta=0.1, capacity=2)),
+    (ours.MIFA, {"warmup": "all-seen"}, fedawe.MIFA(warmup="all-seen")),
+    (ours.FedVARP, {"clip": 1.0}, fedawe.FedVARP(clip=1.0)),
+]
+
+
+@pytest.mark.parametrize(("kind", "options", "algorithm"), EIGHT, ids=lambda one: getattr(one, "__name__", None))
+def test_a_strategy_is_its_algorithm(kind, options, algorithm, monkeypatch: pytest.MonkeyPatch) -> None:
+    grid = stock_grid(monkeypatch)
+    grid.behaviour[201] = lambda m, r: [(1.0, r())] if int(m.metadata.group_id) != 2 else []
+    strategy = kind(clients=3, quorum=2, **options)
+    assert isinstance(strategy, Strategy)
+    assert repr(strategy.algorithm) == repr(algorithm)
+    result = started(strategy, grid)
+    assert 6 <= strategy.on.sum() < 9  # somebody was missing
+    # The same innovations, by hand.
+    layout, client = strategy.layout, stock_client()
+    x, statistics = layout.read(ArrayRecord(make_model().state_dict()))
+    state = algorithm.init(x, 3)
+    for t, row in enumerate(strategy.on):
+        A = torch.from_numpy(np.flatnonzero(row))
+        X = algorithm.start(state, A)
+        returned = []
+        for i, start in zip(A.tolist(), X, strict=True):
+            config = ConfigRecord({"lr": 0.5})
+            message = Message(RecordDict({"arrays": layout.record(start, statistics), "config": config}), 1, "train")
+            reply = client(message, Context(1, 200 + i, {}, RecordDict(), {}))
+            returned.append(layout.read(reply.content["arrays"]))
+        G = torch.stack([start - x for start, (x, _) in zip(X, returned, strict=True)])
+        state = algorithm.aggregate(state, t, A, G)
+        statistics = torch.stack([s for _, s in returned]).mean(0)
+    for name, array in layout.record(algorithm.model(state), statistics).items():
+        assert np.array_equal(result.arrays[name].numpy(), array.numpy()), name
+
+
+def test_the_statistics_of_batch_normalisation_are_not_echoed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An echoed running variance would be negative before long."""
+    grid = stock_grid(monkeypatch)
+    grid.behaviour[201] = lambda m, r: [(1.0, r())] if int(m.metadata.group_id) % 8 == 0 else []
+    result = started(ours.FedAWE(clients=3), grid, 24)
+    assert (result.arrays["1.running_var"].numpy() > 0).all()
+
+
+def test_clients_may_evaluate(monkeypatch: pytest.MonkeyPatch) -> None:
+    grid = stock_grid(monkeypatch)
+    result = started(ours.FedAWE(clients=3, evaluate=True), grid, 2)
+    expected = float(np.abs(result.arrays["0.weight"].numpy()).sum())
+    assert result.evaluate_metrics_clientapp[2]["size"] == pytest.approx(expected)
+    assert sorted(result.evaluate_metrics_clientapp) == [1, 2]
+    assert started(ours.FedAWE(clients=3), stock_grid(monkeypatch), 1).evaluate_metrics_clientapp == {}
+
+
+def test_the_server_evaluates_before_and_after_every_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+
+    def evaluate(n: int, arrays: ArrayRecord) -> MetricRecord:
+        seen.append(n)
+        return MetricRecord({"n": n})
+
+    result = started(ours.FedAvg(clients=3), stock_grid(monkeypatch), 2, evaluate_fn=evaluate)
+    assert seen == [0, 1, 2]
+    assert {n: dict(record) for n, record in result.evaluate_metrics_serverapp.items()} == {n: {"n": n} for n in seen}
+
+
+def test_one_node_too_many_is_refused_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    strategy = ours.FedAWE(clients=2)
+    started(strategy, stock_grid(monkeypatch, nodes=3), 2)
+    assert strategy.on.all()
+
+
+def test_metrics_of_a_hostile_client_break_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    grid = stock_grid(monkeypatch)
+
+    def hostile(message: Message, reply: Any) -> Any:
+        answer = reply()
+        answer.content["metrics"] = MetricRecord({"train_loss": float("nan"), "num-examples": -5, "x": [1.0]})
+        return [(1.0, answer)]
+
+    grid.behaviour[201] = hostile
+    result = started(ours.FedAvg(clients=3), grid, 1)
+    assert result.train_metrics_clientapp == {}
+    assert np.isfinite(result.arrays["0.weight"].numpy()).all()
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({}, "clients is missing"),
+        ({"clients": 0}, "clients is 0"),
+        ({"clients": 3, "fraction_train": 0.5}, "unknown option 'fraction_train'"),
+        ({"clients": 3, "quorum": 4}, "quorum is 4, but there are 3 clients"),
+        ({"clients": 3, "quorum": -1}, "quorum is -1"),
+        ({"clients": 3, "max_norm": float("nan")}, "max_norm is nan"),
+        ({"clients": 3, "max_versions": 2}, "give out"),
+        ({"clients": 3, "identity": "name"}, "identity is 'name'"),
+        ({"clients": 3, "clip": -1}, "clip is -1"),
+    ],
+)
+def test_mistakes_are_said_in_one_line(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        ours.FedAWE(**given)
+
+
+def test_rounds_and_timeouts_are_positive(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UserError, match="num_rounds is 0"):
+        started(ours.FedAWE(clients=3), stock_grid(monkeypatch), 0)
