@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from flower_grid import CONFIG, FakeGrid, connected, run_digits
-from flwr.app import Context, Message, RecordDict
+from flwr.app import Context, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import ServerApp
 from safetensors.torch import load_file
