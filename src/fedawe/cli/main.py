@@ -12,7 +12,7 @@ import tyro
 from tyro.conf import subcommand
 
 from fedawe import __version__
-from fedawe.cli import audit, data, demo, export, fit, report, reproduce, run, theory, trace
+from fedawe.cli import audit, data, demo, export, fit, flower, report, reproduce, run, theory, trace
 from fedawe.errors import UserError
 
 DESCRIPTION = "Federated learning when clients come and go."
@@ -38,6 +38,8 @@ Data = (
     | Annotated[data.DataDownload, subcommand("download")]
 )
 
+Flower = Annotated[flower.Up, subcommand("up")] | Annotated[flower.Replay, subcommand("replay")]
+
 Verbs: Any = (
     Annotated[demo.Demo, subcommand("demo")]
     | Annotated[run.Run, subcommand("run")]
@@ -48,6 +50,7 @@ Verbs: Any = (
     | Annotated[audit.Audit, subcommand("audit")]
     | Annotated[fit.Fit, subcommand("fit")]
     | Annotated[theory.Theory, subcommand("theory")]
+    | Annotated[Flower, subcommand("flower", description="Try a real federation on this machine; replay one.")]
     | Annotated[Data, subcommand("data", description="Add, list, check or download data sets.")]
 )
 

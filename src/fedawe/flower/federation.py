@@ -161,6 +161,11 @@ class Federation:
 
     # Runs
 
+    @property
+    def runs(self) -> int:
+        """How many there have been; the log of the last is run-(this - 1).log."""
+        return len(self._streams)
+
     def run(
         self,
         app: Path,
