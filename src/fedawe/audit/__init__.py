@@ -8,7 +8,8 @@ import numpy as np
 
 from fedawe import theory
 from fedawe.algorithms import ALGORITHMS, FedAvgKnown, FedAWE
-from fedawe.audit.fleet import Distribution, Drift, Fleet, describe
+from fedawe.audit.drift import Drift
+from fedawe.audit.fleet import Distribution, Fleet, describe
 from fedawe.audit.groups import Groups, Roster, read_roster
 from fedawe.audit.influence import Influence, by_identity, influence
 from fedawe.audit.recommend import Advice, Verdict, advise, assumption_1

@@ -1,18 +1,16 @@
 """What a fleet is like: who is there how often and when, for how long, together with whom, and whether that changes."""
 
-import itertools
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from fedawe.audit.drift import Drift, drift_of
 from fedawe.availability import Array, Mask
 from fedawe.logs import Clock
-from fedawe.rng import rng
 from fedawe.trace import Trace
 
 Ints = npt.NDArray[np.int64]
-SHUFFLES = 499  # of the test for drift; the smallest p-value is 1/500
 OUTAGE = 5.0  # standard deviations below what independent clients would give
 
 
@@ -44,27 +42,6 @@ class Distribution:
         1
         """
         return int(np.searchsorted(np.cumsum(self.histogram), q * self.count)) if self.count else 0
-
-
-@dataclass(frozen=True)
-class Drift:
-    """Whether rates change from block to block: largest CUSUM of block means against the same blocks shuffled."""
-
-    blocks: int
-    unit: str  # "days", or "blocks of n rounds"
-    p_values: Array  # of each client; NaN where its blocks are all alike                                    [m]
-    fleet_p: float  # of the whole fleet's rate
-    change: int  # the round at which the fleet's CUSUM is largest
-
-    @property
-    def tested(self) -> int:
-        """Clients that were tested."""
-        return int(np.isfinite(self.p_values).sum())
-
-    @property
-    def changed(self) -> int:
-        """Clients with p < 0.05; of those that never change, one in twenty is among them."""
-        return int((self.p_values < 0.05).sum())
 
 
 @dataclass(frozen=True)
@@ -181,7 +158,7 @@ def describe(trace: Trace, clock: Clock | None = None, repeating: Mask | None = 
         persistence=_persistence(rates, stay_on, on),
         live_versions=_live(k, last_holder),
         persistence_beyond_hour=None if hours is None else _persistence_beyond(on, hourly, hours),
-        drift=_drift(on, clock, np.zeros(m, dtype=bool) if repeating is None else repeating),
+        drift=drift_of(on, clock, np.zeros(m, dtype=bool) if repeating is None else repeating),
         together=_together(on, k, rates / T, hours, hourly),
     )
 
@@ -250,45 +227,6 @@ def _mean_by_hour(present: Array, hours: Ints) -> Array:
     rounds = np.bincount(hours, minlength=24)
     total = np.bincount(hours, present, minlength=24)
     return np.asarray(np.where(rounds > 0, total / np.maximum(rounds, 1), np.nan))
-
-
-def _drift(on: Mask, clock: Clock | None, repeating: Mask) -> Drift | None:
-    T, m = on.shape
-    if repeating.all():
-        return None
-    if clock is not None and (whole := _whole_days(clock, T)) is not None and len(whole) > 5:
-        edges, unit = whole, "days"
-    elif T >= 50:
-        edges = np.linspace(0, T, min(20, T // 10) + 1).astype(np.int64)
-        unit = f"blocks of {T // (len(edges) - 1)} rounds"
-    else:
-        return None
-    means = np.stack([on[a:b].mean(0, dtype=np.float64) for a, b in itertools.pairwise(edges)])  # [B, m]
-    fleet = means[:, ~repeating].mean(1, keepdims=True)
-    means[:, repeating] = 0.0
-    means = np.concatenate([means, fleet], axis=1)  # the last column is the fleet
-    centred = means - means.mean(0)
-    cusum = np.abs(np.cumsum(centred, 0))
-    observed = cusum.max(0)
-    varies = np.ptp(means, axis=0) > 1e-12
-    generator, larger = rng(0, "audit", "drift"), np.zeros(m + 1)
-    for _ in range(SHUFFLES):
-        shuffled = centred[generator.permutation(len(centred))]
-        larger += np.abs(np.cumsum(shuffled, 0)).max(0) >= observed - 1e-12
-    p = np.where(varies, (1 + larger) / (1 + SHUFFLES), np.nan)
-    return Drift(len(means), unit, p[:m], float(p[m]), int(edges[int(cusum[:-1, m].argmax()) + 1]))
-
-
-def _whole_days(clock: Clock, T: int) -> Ints | None:
-    """Where whole days begin and end, in rounds; None if there is none."""
-    days = clock.days(T)
-    edges = np.flatnonzero(np.diff(days)) + 1
-    per_day = 86400 / clock.round_seconds
-    if len(edges) and edges[0] >= per_day - 1e-9:
-        edges = np.concatenate(([0], edges))
-    if len(edges) and T - edges[-1] >= per_day - 1e-9:
-        edges = np.append(edges, T)
-    return edges if len(edges) > 1 else None
 
 
 def _together(on: Mask, k: Ints, rates: Array, hours: Ints | None, hourly: Array) -> Together:

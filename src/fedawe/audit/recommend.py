@@ -50,7 +50,7 @@ def _rounds(fleet: Fleet) -> Verdict:
         return Verdict(part, "doubtful", "too few rounds to tell")
     # The standard error of a mean of m correlations over T rounds is about 1/sqrt(T m).
     noise = 4 / np.sqrt(fleet.rounds * max(fleet.clients - len(fleet.never), 1))
-    said = f"the correlation between one round and the next is {phi:.2f}{hour}"
+    said = f"the correlation between one round and the next is {round(phi, 2) + 0.0:.2f}{hour}"
     if phi > max(noise, 0.05):
         return Verdict(part, "no", f"{said}: who is there tends to stay, {fleet.mean_on:.1f} rounds on average")
     return Verdict(part, "plausible", said)
@@ -72,7 +72,7 @@ def _clients(fleet: Fleet) -> Verdict:
     worth = fleet.rounds * (1 - phi) / (1 + phi)  # rounds as good as independent
     noise = 4 * np.sqrt(2 / worth) / max(fleet.clients - len(fleet.never), 2)
     beyond = "" if together.beyond_hour is None else " beyond what the hour of the day explains"
-    said = f"the mean correlation of two clients is {r:.3f}{beyond}"
+    said = f"the mean correlation of two clients is {round(r, 3) + 0.0:.3f}{beyond}"
     if together.outages:
         return Verdict(part, "no", f"{said}, with {len(together.outages)} stretches of far too few clients at once")
     if r > max(noise, 0.005):

@@ -7,8 +7,10 @@
   let printing = false;
 
   const isDark = () => !printing && (root.dataset.theme ? root.dataset.theme === "dark" : prefersDark.matches);
+  const isNarrow = () => window.innerWidth < 700;
   const css = (name) => getComputedStyle(root).getPropertyValue(name).trim();
   const colour = (algorithm) => (isDark() ? algorithm.dark : algorithm.light);
+  const asText = (name) => name.replace(/&/g, "&amp;").replace(/</g, "&lt;"); // figures would read names as markup
   const dashed = (algorithm) => (algorithm.key === "fedawe-latest" ? "dot" : "solid");
 
   const axis = (title, more = {}) => ({
@@ -28,18 +30,19 @@
 
   const histogram = (bins, title, scale) => bins && {
     data: [{
-      type: "bar", y: bins.share, marker: { color: css("--accent") },
+      // Bins of several rounds share their percents among them: else the first of them would stand out.
+      type: "bar", y: bins.share.map((share, n) => share / (bins.to[n] + 1 - bins.from[n])), marker: { color: css("--accent") },
       x: bins.from.map((a, n) => (a + bins.to[n] + 1) / 2), width: bins.from.map((a, n) => bins.to[n] + 1 - a),
-      customdata: bins.from.map((a, n) => (a === bins.to[n] ? `${a}` : `${a} to ${bins.to[n]}`)),
-      hovertemplate: "%{customdata} rounds: %{y:.2f} %<extra></extra>",
+      customdata: bins.from.map((a, n) => [a === bins.to[n] ? `${a}` : `${a} to ${bins.to[n]}`, bins.share[n]]),
+      hovertemplate: "%{customdata[0]} rounds: %{customdata[1]:.2f} %<extra></extra>",
     }],
-    layout: { xaxis: axis(title, { type: "log", dtick: 1 }), yaxis: axis("%", { type: scale, ...(scale === "log" ? { dtick: 1 } : {}) }), bargap: 0 },
+    layout: { xaxis: axis(title, { type: "log", dtick: 1 }), yaxis: axis("% of each length", { type: scale, ...(scale === "log" ? { dtick: 1 } : {}) }), bargap: 0 },
   };
 
   const draw = {
     bars() {
       const { names, rates, fair } = figures.bars, n = algorithms.length, never = rates.filter((rate) => rate === 0).length;
-      const columns = window.innerWidth < 700 ? 1 : 3, rows = Math.ceil(n / columns);
+      const columns = isNarrow() ? 1 : 3, rows = Math.ceil(n / columns);
       const top = Math.max(2, ...algorithms.flatMap((a) => fair[a.key])) * 1.05;
       const data = [], axes = {}, annotations = [], shapes = [];
       document.querySelector('[data-figure="bars"]').style.height = `${rows * (columns === 1 ? 150 : 205)}px`;
@@ -52,7 +55,7 @@
         axes[`yaxis${id}`] = axis("", { domain: y, anchor: `x${id}`, range: [0, top], nticks: 5, showticklabels: column === 0 });
         data.push({
           type: "bar", x: names.map((_, i) => i), y: fair[a.key], xaxis: `x${id}`, yaxis: `y${id}`,
-          marker: { color: colour(a) }, customdata: names.map((name, i) => [name, rates[i]]),
+          marker: { color: colour(a) }, customdata: names.map((name, i) => [asText(name), rates[i]]),
           hovertemplate: "%{customdata[0]}, there %{customdata[1]:.1f} %<br>%{y:.2f} of a fair share<extra></extra>",
         });
         if (never) shapes.push({ type: "rect", xref: `x${id}`, yref: `y${id}`, x0: -0.5, x1: never - 0.5, y0: 0, y1: top, fillcolor: css("--panel"), line: { width: 0 }, layer: "below" });
@@ -79,7 +82,8 @@
         data,
         layout: {
           xaxis: axis(dates ? "" : "rounds"), yaxis: axis("% in the wrong hands", { rangemode: "tozero" }), shapes,
-          hovermode: "x unified", showlegend: true, legend: { font: { size: 12 } },
+          hovermode: "x unified", showlegend: true,
+          legend: isNarrow() ? { font: { size: 12 }, orientation: "h", y: -0.2, yanchor: "top" } : { font: { size: 12 } },
         },
       };
     },
@@ -96,7 +100,7 @@
         layout: {
           xaxis: axis(typeof x[0] === "number" ? "round" : "", { showgrid: false }),
           yaxis: axis("client", { domain: [0, 0.8], autorange: "reversed", showgrid: false, tickmode: "array",
-            tickvals: y.length <= 40 ? y.map((_, n) => n) : [0, y.length - 1], ticktext: y.length <= 40 ? y : [y[0], y[y.length - 1]] }),
+            tickvals: y.length <= 40 ? y.map((_, n) => n) : [0, y.length - 1], ticktext: (y.length <= 40 ? y : [y[0], y[y.length - 1]]).map(asText) }),
           yaxis2: axis("there", { domain: [0.84, 1], rangemode: "tozero", nticks: 4 }),
         },
       };
@@ -129,6 +133,7 @@
   };
   button.addEventListener("click", () => setTheme(isDark() ? "light" : "dark"));
   prefersDark.addEventListener("change", redraw);
+  window.matchMedia("(max-width: 699px)").addEventListener("change", redraw);
   window.addEventListener("beforeprint", () => { printing = true; redraw(); });
   window.addEventListener("afterprint", () => { printing = false; redraw(); });
   let stored = null;
