@@ -1,7 +1,8 @@
 """How likely each client is to be there, round by round: p_i^t = p_i f_i(t).
 
 The paper's four dynamics (Stationary, Staircase, Sine, InterleavedSine), two of related work (Markov, Cyclic), outages
-that many clients share (Outages), and the paper's rule for p_i. m clients, t the round from 0. Probabilities are numpy arrays (torch in, torch out).
+that many clients share (Outages), and the paper's rule for p_i. m clients, t the round from 0. Probabilities are numpy
+arrays (torch in, torch out).
 """
 
 from abc import ABC, abstractmethod
@@ -168,8 +169,8 @@ class Cyclic(Dynamics):
 class Outages(Dynamics):
     """Clients fall into `groups` (client i into group i mod groups) that lose coverage together.
 
-    In every round an outage of a group begins with probability `rate` and lasts `length` rounds, and nobody of the group
-    is there meanwhile; otherwise client i is there with probability p_i. Outages may overlap.
+    In every round an outage of a group begins with probability `rate` and lasts `length` rounds, and nobody of the
+    group is there meanwhile; otherwise client i is there with probability p_i. Outages may overlap.
     """
 
     groups: int = 5

@@ -1,7 +1,7 @@
 """Any algorithm, and beside it the mean over all clients of the model each received last.
 
-FedAWE's x-bar is such a mean, over past global models, and averaging alone is known to help. To tell what echo and gossip
-do from what averaging does, every algorithm can be given the same kind of average.
+FedAWE's x-bar is such a mean, over past global models, and averaging alone is known to help. To tell what echo and
+gossip do from what averaging does, every algorithm can be given the same kind of average.
 """
 
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-from fedawe.algorithms.base import Algorithm, State
+from fedawe.algorithms.base import Algorithm, State, known_clients
 from fedawe.algorithms.versions import Versions
 
 
@@ -52,6 +52,7 @@ class Received:
     def aggregate(self, state: ReceivedState, t: int, A: Tensor, G: Tensor) -> ReceivedState:
         """The algorithm's round; then A receive what it made."""
         own: State = self.algorithm.aggregate(state.own, t, A, G)
+        A = known_clients(A, state)
         held = state.held.advance(t, A, own.latest) if len(A) else state.held.after(t)
         return state.after(t, own=own, held=held)
 

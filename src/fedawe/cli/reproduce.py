@@ -18,9 +18,10 @@ from fedawe.cli.run import execute
 from fedawe.compare import Table
 from fedawe.engines import cores
 from fedawe.errors import UserError
+from fedawe.experiment import stored
 from fedawe.files import new_folder, write_atomically
 from fedawe.flags import File, Whole
-from fedawe.reproduce import Estimate, Item, Outcome, Plan, Readings, estimates, merged, outcome, presets
+from fedawe.reproduce import Batch, Estimate, Item, Outcome, Plan, Readings, estimates, merged, outcome, presets
 from fedawe.reproduce.plan import Clip, Evaluate, Whom
 from fedawe.suite import Execution
 
@@ -56,7 +57,7 @@ class Reproduce:
     data: File = None
     """folder of the data sets added with `fedawe data` (default: $FEDAWE_DATA, or the user's cache)"""
     jobs: Whole = None
-    """runs at once, one core each (default: all cores)"""
+    """runs at once, one core each (default: all cores; 1 for smoke)"""
     out: Path = Path("runs/reproduce")
     """folder of runs, tables and figures; each preset has its own below it"""
     dry_run: bool = False
@@ -70,17 +71,28 @@ class Reproduce:
             raise UserError(f"--trace is for beyond; {self.item} has no recorded trace")
         items = ALL if self.item == "all" else (self.item,)
         out, batches = self.out / self.preset, merged([batch for item in items for batch in plan.of(item)])
-        jobs = cores() if self.jobs is None else self.jobs
+        # Digits are trained sooner than a second process has started.
+        jobs = self.jobs if self.jobs is not None else 1 if self.preset == "smoke" else cores()
+        how = Execution(jobs=jobs, checkpoint_every=100, data=self.data)
+        how.check()
+        check_inputs(batches, self.data)
         if self.dry_run:
             _list(out, estimates(out / "runs", batches, self.data), jobs)
             return
         for batch in batches:
-            how = Execution(jobs=jobs, checkpoint_every=100, data=self.data)
             execute(batch.settings.resolved(), batch.algorithms, batch.seeds, out / "runs" / batch.folder, how)
         for item in items:
             write(out, item, outcome(item, plan, out / "runs", self.data))
         if batches:
             print(f"all runs on one page: fedawe report {shlex.quote(str(out / 'runs'))}")
+
+
+def check_inputs(batches: Sequence[Batch], data: Path | None) -> None:
+    """Refuses what the last of many runs would fail for, before the first of them: options, traces, data sets."""
+    for batch in batches:
+        batch.settings.resolved()
+    for task in dict.fromkeys(batch.settings.task for batch in batches if batch.settings.is_image_set()):
+        stored(task, data)
 
 
 def write(out: Path, item: str, made: Outcome) -> None:
@@ -90,8 +102,9 @@ def write(out: Path, item: str, made: Outcome) -> None:
         for kind in ("csv", "md", "tex"):
             path = new_folder(out / "tables") / f"{table.name}.{kind}"
             write_atomically(path, str(table.export(kind)).encode())
-        if len(table.rows) <= 40:
-            show(table, console)
+        left = show(table, console) if len(table.rows) <= 40 else len(table.columns)
+        more = f" ({left} more columns there)" if 0 < left < len(table.columns) else ""
+        print(f"{item}: {out / 'tables' / table.name}.csv, .md, .tex{more}")
     for name, figure in made.figures:
         for suffix in ("png", "pdf"):
             path = new_folder(out / "figures") / f"{name}.{suffix}"
@@ -104,9 +117,9 @@ def write(out: Path, item: str, made: Outcome) -> None:
         write_atomically(new_folder(out / "tables") / f"{item}.txt", text.encode())
 
 
-def show(table: Table, console: Console) -> None:
-    """A table for a terminal: as many of its first columns as fit; the files have all."""
-    shown = RichTable(box=box.SIMPLE_HEAD, title=table.caption, title_justify="left", pad_edge=False)
+def show(table: Table, console: Console) -> int:
+    """A table for a terminal: as many of its first columns as fit; how many are left for the files to show."""
+    shown = RichTable(box=box.SIMPLE_HEAD, pad_edge=False)
     widths = [max(len(c.title), *(len(row[n].text) for row in table.rows)) for n, c in enumerate(table.columns)]
     fits = max(1, sum(end <= console.width for end in accumulate(width + 3 for width in widths)))
     columns = table.columns[:fits]
@@ -114,7 +127,9 @@ def show(table: Table, console: Console) -> None:
         shown.add_column(column.title, justify="right" if column.numeric else "left", no_wrap=True)
     for row in table.rows:
         shown.add_row(*(Text(cell.text, style="bold" if cell.strong else "") for cell in row[:fits]))
+    console.print(table.caption, style="italic", highlight=False, markup=False)
     console.print(shown)
+    return len(table.columns) - fits
 
 
 def _list(out: Path, found: Sequence[Estimate], jobs: int) -> None:

@@ -14,7 +14,8 @@ from fedawe.plots.palette import LOOKS
 from fedawe.plots.style import figure, line
 from fedawe.reproduce.example1 import MEAN, Cell
 from fedawe.reproduce.plan import DYNAMICS as OF_TABLE_2
-from fedawe.reproduce.plan import FIGURE3
+from fedawe.reproduce.plan import FIGURE3, Evaluate
+from fedawe.reproduce.tables import metric_of
 from fedawe.trace import Trace
 
 SHOWN = (0.1, 0.5, 0.9)  # the probabilities of figure 6
@@ -88,7 +89,8 @@ def figure6(rounds: int = 80, seed: int = 1) -> Figure:
                 )
                 there = np.flatnonzero(trace.on[:, row])
                 bottom.eventplot(there, lineoffsets=row, linelengths=0.8, linewidths=1.2, colors=colour)
-            top.set(title=TITLES[name], ylim=(0, 1), xlim=(-0.5, rounds - 0.5))
+            top.set(title=TITLES[name], ylim=(-0.02, 1), xlim=(-0.5, rounds - 0.5))
+            bottom.set_ylim(-0.6, 2.6)  # the same for all, though somebody may never be there
             bottom.set_yticks(range(3), [str(chance) for chance in SHOWN])
             bottom.grid(visible=False)
         made.legend(*axes[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
@@ -97,7 +99,9 @@ def figure6(rounds: int = 80, seed: int = 1) -> Figure:
     return made
 
 
-def figure7(experiments: Mapping[str, Experiment | None], labels: Mapping[str, Sequence[str]]) -> Figure:
+def figure7(
+    experiments: Mapping[str, Experiment | None], labels: Mapping[str, Sequence[str]], evaluate: Evaluate = "mean"
+) -> Figure:
     """Train loss, logarithmic, and test accuracy over the rounds: FedAWE, FedAvg, MIFA.
 
     The first data set appears twice, raw and with FedAWE's curve smoothed (a moving average with 0.99), the others
@@ -110,7 +114,11 @@ def figure7(experiments: Mapping[str, Experiment | None], labels: Mapping[str, S
             for ax, name, scale in zip(row, ("train_loss", "test_accuracy"), (1, 100), strict=True):
                 for label in labels[each]:
                     kind, experiment = algorithm(label), experiments[each]
-                    ours = None if experiment is None else curve(experiment.complete(label), name)
+                    ours = (
+                        None
+                        if experiment is None
+                        else curve(experiment.complete(label), metric_of(name, evaluate, label))
+                    )
                     if kind in ("fedawe", "fedavg", "mifa") and ours is not None:
                         shown = smoothed(ours) if smooth and kind == "fedawe" else ours
                         ax.plot(shown.rounds, scale * shown.mean, label=NAMES[kind], **line(LOOKS[kind]))

@@ -9,8 +9,7 @@ from matplotlib.figure import Figure
 
 from fedawe.availability import class_weights, probabilities_from_labels
 from fedawe.compare.results import NAMES, Clients, Experiment, algorithm, load
-from fedawe.compare.standings import compare as comparison
-from fedawe.compare.standings import mean_ranks, paired
+from fedawe.compare.standings import paired
 from fedawe.compare.tables import Cell, Column, Table
 from fedawe.experiment import World
 from fedawe.plots.traces import partition_figure, probability_figure
@@ -77,20 +76,23 @@ def _table2(plan: Plan, runs: Path) -> Outcome:
         caption = f"table 2, {data}: accuracy (%) over the last 50 rounds"
         tables.append(side_by_side(f"table2-{data}", caption, columns, tuple(NAMES)))
         every += columns
-    ranks = _mean_ranks(plan, runs)
+    ranks = mean_ranks(every, len(plan.preset.seeds))
     return Outcome(tuple(tables), words=(orderings(every).words(), *([ranks] if ranks else [])))
 
 
-def _mean_ranks(plan: Plan, runs: Path) -> str:
-    """Mean ranks by test accuracy over the settings that are complete."""
-    loaded = [experiment for batch in plan.table2() if (experiment := _load(runs, batch)) is not None]
-    by_name: dict[str, list[float]] = {}
-    for experiment in loaded:
-        for label, rank in mean_ranks([comparison(experiment)]).items():
-            by_name.setdefault(algorithm(label), []).append(rank)
-    whole = {name: float(np.mean(ranks)) for name, ranks in by_name.items() if len(ranks) == len(loaded)}
-    listed = ", ".join(f"{NAMES[name]} {rank:.1f}" for name, rank in sorted(whole.items(), key=lambda pair: pair[1]))
-    return f"Mean rank over {len(loaded)} settings (1 is best): {listed}." if listed else ""
+def mean_ranks(columns: Sequence[Column2], seeds: int) -> str:
+    """Mean ranks by test accuracy over the settings in which every algorithm has every seed; ties share the better."""
+    ranks: dict[str, list[int]] = {name: [] for name in NAMES}
+    for column in columns:
+        means = {name: float(np.mean(list(v.values()))) for name, v in column.test.items() if len(v) == seeds}
+        for name in means if set(means) == set(NAMES) else ():
+            ranks[name].append(1 + sum(other > means[name] for other in means.values()))
+    complete = len(next(iter(ranks.values())))
+    if not complete:
+        return ""
+    mean = {name: float(np.mean(values)) for name, values in ranks.items()}
+    listed = ", ".join(f"{NAMES[name]} {mean[name]:.1f}" for name in sorted(mean, key=mean.__getitem__))
+    return f"Mean rank over {complete} settings (1 is best): {listed}."
 
 
 def _table8(plan: Plan, runs: Path) -> Outcome:
@@ -145,8 +147,8 @@ def _beyond(plan: Plan, runs: Path) -> Outcome:
 
 def _figure2(plan: Plan) -> Outcome:
     cells = list(example1.heat_map(plan.preset.figure2_cells, plan.preset.figure2_rounds))
-    within = sum(abs(abs(cell.fedavg - example1.MEAN) - cell.exact) <= 3 * cell.fedavg_error + 0.5 for cell in cells)
     errors = [abs(abs(cell.fedavg - example1.MEAN) - cell.exact) for cell in cells]
+    within = sum(error <= 3 * cell.fedavg_error + 1e-9 for error, cell in zip(errors, cells, strict=True))
     rows = tuple(
         tuple(
             Cell(f"{value:.3g}", (float(f"{value:.6g}"),))
@@ -156,15 +158,13 @@ def _figure2(plan: Plan) -> Outcome:
     )
     names = ("p1", "p2", "fedavg", "fedavg_error", "closed_form_distance", "fedawe", "fedawe_error")
     table = Table("fig2", "figure 2 in numbers", tuple(Column(n, (n,)) for n in names), rows, tuple("" for _ in rows))
-    biased = max(
-        abs(cell.fedawe - example1.MEAN) / max(cell.fedawe_error, 1e-9) for cell in cells if cell.p1 != cell.p2
-    )
+    off = [abs(cell.fedawe - example1.MEAN) for cell in cells]
+    unbiased = sum(away <= 3 * cell.fedawe_error + 1e-9 for away, cell in zip(off, cells, strict=True))
     words = (
         f"FedAvg's distance from the optimum agrees with 50|p1 - p2|/(p1 + p2 - p1 p2) within three Monte Carlo "
-        f"standard errors and half a point in {within} of {len(cells)} pairs; the largest deviation is "
-        f"{max(errors):.2f}. "
-        f"FedAWE's x-bar is off by {max(abs(c.fedawe - example1.MEAN) for c in cells):.2f} at most "
-        f"({biased:.1f} standard errors), FedAvg by up to {max(abs(c.fedavg - example1.MEAN) for c in cells):.1f}.",
+        f"standard errors in {within} of {len(cells)} pairs; the largest deviation is {max(errors):.2f}. "
+        f"FedAWE's x-bar is at the optimum within three standard errors in {unbiased}, off by {max(off):.2f} at most; "
+        f"FedAvg is off by up to {max(abs(c.fedavg - example1.MEAN) for c in cells):.1f}.",
     )
     return Outcome((table,), (("fig2", figures.figure2(cells)),), words)
 
@@ -199,4 +199,4 @@ def _figure7(plan: Plan, runs: Path) -> Outcome:
     batches = {data: plan.batch(data, "sine") for data in plan.preset.data}
     loaded = {data: _load(runs, batch) for data, batch in batches.items()}
     labels = {data: _labels(batch) for data, batch in batches.items()}
-    return Outcome(figures=(("fig7", figures.figure7(loaded, labels)),))
+    return Outcome(figures=(("fig7", figures.figure7(loaded, labels, plan.readings.evaluate)),))

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedawe.compare.results import NAMES, Experiment, algorithm
+from fedawe.compare.results import NAMES, Experiment
 from fedawe.compare.tables import MISSING, Cell, Column, Table
 from fedawe.reproduce.plan import Batch, Plan
 from fedawe.reproduce.tables import found
@@ -33,8 +33,7 @@ class Grid:
         """A row per contender, its best rate marked."""
         best, rows = self.best(), []
         for name, row in self.accuracies.items():
-            shown = name.replace(algorithm(name.partition(",")[0]), NAMES[name.partition(",")[0]], 1)
-            cells = [Cell(shown, (name,))]
+            cells = [Cell(_shown(name), (name,))]
             for rate, value in zip(self.rates, row, strict=True):
                 missing = bool(np.isnan(value))
                 text = MISSING if missing else f"{value:.1f}"
@@ -51,8 +50,13 @@ class Grid:
         """Whether the grid is wide enough."""
         edge = self.on_edge()
         if edge:
-            return f"{self.data}: the best rate lies on the edge of the grid for {'; '.join(edge)}."
+            return f"{self.data}: the best rate lies on the edge of the grid for {'; '.join(map(_shown, edge))}."
         return f"{self.data}: no best rate lies on the edge of the grid."
+
+
+def _shown(name: str) -> str:
+    """A contender as people write it."""
+    return NAMES[name.partition(",")[0]] + name[len(name.partition(",")[0]) :]
 
 
 def grid(plan: Plan, batch: Batch, experiment: Experiment | None) -> Grid:
