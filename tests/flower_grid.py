@@ -1,5 +1,8 @@
 """A grid in memory, with time of its own: nodes come, go, answer late, twice, or with whatever a test wants."""
 
+import fedawe.flower  # noqa: F401  # first, since it takes care of the warnings of what Flower imports
+
+# isort: split
 import heapq
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -1,5 +1,8 @@
 """Arrays on the wire: there and back without loss, and nothing comes in that does not fit."""
 
+import fedawe.flower  # noqa: F401  # first, since it takes care of the warnings of what Flower imports
+
+# isort: split
 import io
 from typing import Any
 

@@ -3,8 +3,12 @@
 `from fedawe.flower import FedAWE` is a Flower strategy; `server_app` and `client_app` make whole apps.
 """
 
+import warnings
+
 try:
-    import flwr  # noqa: F401
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # between libraries that Flower imports
+        import flwr  # noqa: F401
 except ImportError as error:
     from fedawe.errors import UserError
 
