@@ -1,0 +1,79 @@
+"""The full form of tests/test_flower_deploy.py: TLS, authenticated nodes, Flower's own client processes, Ctrl-C.
+
+A node that was killed keeps its id and is let in again when its lease is over, which takes Flower about a minute.
+Run: make test-deploy (several minutes; not part of make test).
+"""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from test_flower_deploy import crash_and_return, rounds_of
+
+from fedawe.flower.federation import Federation
+from fedawe.flower.federation_app import write_app
+from fedawe.flower.federation_processes import marked, until
+
+
+def test_crashes_with_tls_and_authentication(tmp_path: Path) -> None:
+    with Federation(4, tmp_path / "local", tls=True, warm=False) as federation:
+        crash_and_return(federation, tmp_path / "out", {"timeout": 60.0, "quorum": 3, "authenticated": True})
+        mark = federation.setup.mark
+    assert not marked(mark)
+
+
+def test_strangers_and_impostors_are_not_let_in(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with Federation(3, tmp_path / "local", tls=True) as federation:
+        app = write_app(tmp_path / "app")
+        config = {"clients": 3, "model": "softmax", "out": out, "timeout": 30.0, "authenticated": True}
+        assert federation.run(app, config | {"num-rounds": 2}, 300) == "finished:completed"
+        assert {client for line in rounds_of(out) for client in line["clients"]} == {0, 1, 2}
+
+        setup = federation.setup
+        flags = ["--superlink", f"127.0.0.1:{federation.port}", "--root-certificates", str(setup.keys / "ca.crt")]
+        keyless = setup.process("keyless", "flower-supernode", *flags, "--port", "0", "--node-config", "client-id=1")
+        keyless.start()
+        assert until(lambda: not keyless.alive, 120), "a node without a registered key stays connected"
+
+        federation.stop_node(2)  # and comes back, with its own key, as client 0
+        flags += ["--auth-supernode-private-key", str(setup.key(2)), "--node-config", "client-id=0", "--port", "19094"]
+        impostor = setup.process("impostor", "flower-supernode", *flags)
+        impostor.start()
+        assert until(lambda: impostor.said("SuperNode ID"), 120)
+        assert federation.run(app, config | {"num-rounds": 4}, 300) == "finished:completed"
+        impostor.stop()
+        later = rounds_of(out)[2:]
+        assert sum(line["refused"].get("identity", 0) for line in later) >= 1
+        assert all(set(line["clients"]) <= {0, 1} for line in later)
+
+
+def test_ctrl_c_leaves_nothing(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    command = [sys.executable, "-m", "fedawe", "flower", "up", "--nodes", "2", "--rounds", "100", "--out", str(out)]
+    up = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert until(lambda: len(rounds_of(out)) >= 1, 300)
+        assert len(processes_of(out)) > 4
+        up.send_signal(signal.SIGINT)
+        said, error = up.communicate(timeout=60)
+    finally:
+        up.kill()
+    assert up.returncode == 130
+    assert "round 1 of 100: " in said
+    assert error == "fedawe: stopped; the same command goes on from the last checkpoint\n"
+    assert not processes_of(out)
+
+
+def processes_of(out: Path) -> list[int]:
+    """Processes that have the folder in their environment."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            if f"FLWR_HOME={out}".encode() in (entry / "environ").read_bytes() and int(entry.name) != os.getpid():
+                found.append(int(entry.name))
+        except OSError:
+            continue
+    return found

@@ -1,0 +1,240 @@
+"""A federation of real processes: it survives kills of nodes and servers, and leaves nothing behind.
+
+With TLS, authentication and Flower's own client processes it takes minutes: tests/deploy_tls.py, make test-deploy.
+"""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import tomllib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from cryptography.hazmat.primitives.serialization import load_ssh_private_key, load_ssh_public_key
+
+from fedawe import Trace
+from fedawe.errors import UserError
+from fedawe.flower.federation import Federation
+from fedawe.flower.federation_app import write_app
+from fedawe.flower.federation_keys import make_certificates, make_key_pair
+from fedawe.flower.federation_processes import MARK, Process, Supervisor, marked, sweep, until
+from fedawe.flower.replay import deployed, replay
+
+PYTHON = sys.executable
+SECONDS = 600.0  # after which something is wrong, not slow
+
+
+# ------------------------------------------------------------------------------------------------ the whole of it
+
+
+def rounds_of(out: Path) -> list[dict[str, Any]]:
+    """The rounds that the record has."""
+    path = out / "record.jsonl"
+    text = path.read_text() if path.exists() else ""
+    lines = [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+    return [line for line in lines if line["kind"] == "evaluation"]
+
+
+def once(ready: Callable[[], bool], do: Callable[[], object]) -> Callable[[], None]:
+    """Does it as soon as it is time, and no second time."""
+    done: list[bool] = []
+
+    def look() -> None:
+        if not done and ready():
+            done.append(True)
+            do()
+
+    return look
+
+
+def crash_and_return(federation: Federation, out: Path, config: dict[str, Any]) -> None:
+    """SIGKILL to a node, to the SuperLink with its server app, and to the server app alone; the record goes on."""
+    app = write_app(federation.folder / "app")
+    config = {"clients": len(federation.nodes), "model": "softmax", "out": out, "num-rounds": 60, **config}
+
+    kill_node = once(lambda: len(rounds_of(out)) >= 1, lambda: federation.kill_node(2))
+    kill_link = once(lambda: len(rounds_of(out)) >= 3, federation.kill_link)
+    assert federation.run(app, config, SECONDS, lambda: (kill_node(), kill_link())[0]) == "lost"
+    first = rounds_of(out)
+    assert federation.restarts >= 1
+
+    federation.start_link()
+    is_back = lambda: any(2 in line["clients"] for line in rounds_of(out)[len(first) + 1 :])  # noqa: E731
+    assert federation.run(app, config, SECONDS, once(is_back, federation.kill_server_app)) == "died"
+    second = rounds_of(out)
+    assert second[: len(first)] == first, "a round that was done is done again"
+
+    config["num-rounds"] = len(second) + 2
+    assert federation.run(app, config, SECONDS) == "finished:completed"
+    third = rounds_of(out)
+    assert third[: len(second)] == second
+    assert [line["round"] for line in third] == list(range(1, len(second) + 3)), "a round is lost or counted twice"
+    assert [line["clients"] for line in third] == [
+        row.nonzero()[0].tolist() for row in Trace.load(out / "trace.npz").on
+    ]
+    assert sum(line["active"] for line in third) > len(third), "hardly anybody ever answered"
+    torch.testing.assert_close(deployed(out), replay(out), rtol=1e-4, atol=1e-5)
+
+
+def test_a_federation_survives_kills_of_a_node_and_of_its_servers(tmp_path: Path) -> None:
+    with Federation(4, tmp_path / "local") as federation:
+        crash_and_return(federation, tmp_path / "out", {"timeout": 30.0, "quorum": 3})
+        mark = federation.setup.mark
+        assert marked(mark)
+    assert not marked(mark)
+
+
+# ------------------------------------------------------------------------------------------------------ processes
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., Process]]:
+    """Makes processes of Python code, all with one mark, and clears up."""
+    mark = f"test-{os.getpid()}-{time.monotonic_ns()}"
+
+    def make(code: str, name: str = "one") -> Process:
+        environment = os.environ | {MARK: mark}
+        return Process(name, [PYTHON, "-c", code], tmp_path / f"{name}.log", environment)
+
+    make.mark = mark  # type: ignore[attr-defined]
+    yield make
+    sweep(mark)
+
+
+SLEEP = "import time; print('up', flush=True); time.sleep(600)"
+CHILD = f"import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', {SLEEP!r}]); time.sleep(600)"
+ORPHAN = CHILD.replace("])", "], start_new_session=True)")
+
+
+def test_what_a_process_started_dies_with_it(start: Any) -> None:
+    process = start(CHILD)
+    process.start()
+    assert until(lambda: len(marked(start.mark)) == 2, 20)
+    process.kill()
+    assert until(lambda: not marked(start.mark), 5)
+
+
+def test_a_sweep_finds_those_who_left_their_group(start: Any) -> None:
+    process = start(ORPHAN)
+    process.start()
+    assert until(lambda: len(marked(start.mark)) == 2, 20)
+    process.kill()
+    assert len(marked(start.mark)) == 1
+    assert len(set(sweep(start.mark))) == 1
+    assert not marked(start.mark)
+
+
+def test_a_suspended_process_is_stopped_too(start: Any) -> None:
+    process = start(SLEEP)
+    process.start()
+    assert until(lambda: process.said("up"), 20)
+    process.suspend()
+    assert process.suspended
+    process.stop()
+    assert not process.alive
+
+
+def test_the_supervisor_starts_again_whoever_exits(start: Any, tmp_path: Path) -> None:
+    process, supervisor = start(f"open({str(tmp_path / 'lives')!r}, 'a').write('x')"), Supervisor()
+    try:
+        supervisor.keep(process)
+        lives = tmp_path / "lives"
+        assert until(lambda: lives.exists() and len(lives.read_text()) >= 3, 30)
+        supervisor.release(process)
+        until(lambda: not process.alive, 20)
+        seen = len(lives.read_text())
+        time.sleep(2.5)
+        assert len(lives.read_text()) == seen
+    finally:
+        supervisor.close()
+    assert supervisor.restarts == seen - 1
+
+
+def test_nothing_is_left_when_whoever_began_it_is_killed(tmp_path: Path) -> None:
+    mark = f"test-{os.getpid()}-keeper"
+    code = f"""
+import os, subprocess, sys, time
+os.environ["{MARK}"] = "{mark}"
+keeper = subprocess.Popen([sys.executable, "-m", "fedawe.flower.federation_keeper", "{mark}"], stdin=subprocess.PIPE)
+subprocess.Popen([sys.executable, "-c", {SLEEP!r}], start_new_session=True)
+time.sleep(600)
+"""
+    owner = subprocess.Popen([PYTHON, "-c", code], stdout=subprocess.DEVNULL)
+    try:
+        assert until(lambda: len(marked(mark)) == 2, 60)
+        time.sleep(1)
+        owner.send_signal(signal.SIGKILL)
+        owner.wait(10)
+        assert until(lambda: not marked(mark), 60)
+    finally:
+        owner.kill()
+        sweep(mark)
+
+
+# ------------------------------------------------------------------------------------------- keys, app, mistakes
+
+
+def test_keys_are_their_owners_alone(tmp_path: Path) -> None:
+    make_certificates(tmp_path)
+    make_key_pair(tmp_path / "node-0")
+    for name in ("server.key", "node-0"):
+        assert (tmp_path / name).stat().st_mode & 0o077 == 0
+    private = load_ssh_private_key((tmp_path / "node-0").read_bytes(), None)
+    public = load_ssh_public_key((tmp_path / "node-0.pub").read_bytes())
+    assert private.public_key().public_numbers() == public.public_numbers()  # type: ignore[union-attr]
+
+
+def test_the_app_made_from_the_package_takes_what_the_example_takes(tmp_path: Path) -> None:
+    example = Path(__file__).parents[1] / "examples" / "flower" / "pyproject.toml"
+    made = tomllib.loads((write_app(tmp_path) / "pyproject.toml").read_text())
+    config = tomllib.loads(example.read_text())["tool"]["flwr"]["app"]["config"]
+    assert made["tool"]["flwr"]["app"]["config"] == config
+
+
+def test_a_busy_or_impossible_port_is_refused(tmp_path: Path) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        with pytest.raises(UserError, match=f"port {port} cannot be had"):
+            Federation(1, tmp_path, port=port)
+    with pytest.raises(UserError, match="port is 70000; expected a whole number from 1 to 65535"):
+        Federation(1, tmp_path, port=70000)
+    with pytest.raises(UserError, match="nodes is 0; expected a whole number from 1"):
+        Federation(0, tmp_path)
+
+
+def up(*flags: str, without: str = "") -> tuple[int, str]:
+    """Exit code and standard error of `fedawe flower up`."""
+    code = f"import sys; sys.modules.update({{{without!r}: None}}); from fedawe.cli.main import main; main()"
+    done = subprocess.run([PYTHON, "-c", code, "flower", "up", *flags], capture_output=True, text=True, timeout=120)
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (("--nodes", "0"), "nodes is 0; expected a whole number from 1"),
+        (("--rounds", "-1"), "rounds is -1; expected a whole number from 1"),
+        (("--algorithm", "fedavg-known"), "fedavg-known needs p"),
+        (("--nodes", "three"), "Error parsing --nodes"),
+    ],
+)
+def test_a_mistake_is_one_line(flags: tuple[str, str], said: str, tmp_path: Path) -> None:
+    code, error = up(*flags, "--out", str(tmp_path / "out"))
+    assert (code, error.count("\n")) == (2, 1)
+    assert said in error
+    assert not (tmp_path / "out").exists()
+
+
+def test_without_flower_it_says_how_to_install_it(tmp_path: Path) -> None:
+    code, error = up("--out", str(tmp_path / "out"), without="flwr")
+    assert (code, error.count("\n")) == (2, 1)
+    assert "pip install 'fedawe[flower]'" in error
