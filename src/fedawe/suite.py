@@ -6,14 +6,18 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 
+from fedawe import records
 from fedawe.engines import Engine, Inline, Processes, best_workers, better_stacked, keep_freed_memory
+from fedawe.engines.ray_cluster import FORMS, Cluster, address_of, reach
+from fedawe.engines.ray_engine import RayEngine
+from fedawe.engines.ray_runs import Errand, spread
 from fedawe.errors import UserError
 from fedawe.experiment import Contender, Settings, World
 from fedawe.records import Record
@@ -29,25 +33,34 @@ TRIES = 2  # of a run whose process was killed from outside
 class Execution:
     """How runs are executed; none of it changes a number, but for `engine` in the last bits.
 
-    engine   how clients are trained: one after another, several stacked into one computation, or what is faster here
+    engine   how clients are trained: one after another, several stacked into one computation, or what is faster here;
+             or where: ray, ray:HOST:PORT or ray://HOST:PORT is a cluster, with clients grouped as auto would
     workers  processes that share the clients of a round; None: as many as there are cores where rounds are long
     jobs     runs at once
     device   where tensors live; None: a CUDA device if there is one
     """
 
-    engine: Literal["auto", "one", "stacked"] = "auto"
+    engine: str = "auto"
     workers: int | None = None
     jobs: int = 1
     checkpoint_every: int = 50
     data: Path | None = None
     device: Literal["cpu", "cuda"] | None = None
 
+    @property
+    def cluster(self) -> str | None:
+        """The address of the cluster that computes; None if there is none."""
+        return address_of(self.engine)
+
     def where(self) -> torch.device:
         """The device."""
-        return torch.device(self.device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        found = "cuda" if torch.cuda.is_available() and self.cluster is None else "cpu"
+        return torch.device(self.device or found)
 
     def check(self) -> None:
         """Refuses what cannot be meant."""
+        if self.engine not in ("auto", "one", "stacked") and self.cluster is None:
+            raise UserError(f"engine is {self.engine!r}; expected auto, one, stacked, {FORMS}")
         for name in ("jobs", "checkpoint_every"):
             if getattr(self, name) < 1:
                 raise UserError(f"{name} is {getattr(self, name)}; expected a whole number from 1")
@@ -57,10 +70,12 @@ class Execution:
             raise UserError(f"{self.jobs} jobs with {self.workers} workers each: choose one of the two")
         if self.device == "cuda" and not torch.cuda.is_available():
             raise UserError("device is cuda, but there is none here; leave --device away")
-        if self.where().type == "cuda" and (self.jobs > 1 or (self.workers or 1) > 1):
+        if self.where().type == "cuda" and (self.jobs > 1 or (self.workers or 1) > 1 or self.cluster is not None):
             raise UserError(
-                "jobs and workers are for processors; with a CUDA device leave them away, or use --device cpu"
+                "jobs, workers and ray are for processors; with a CUDA device leave them away, or use --device cpu"
             )
+        if self.cluster is not None:
+            reach(self.cluster)
 
 
 def run(
@@ -95,7 +110,7 @@ def run(
 def _stacked(folder: Folder, world: World, execution: Execution) -> bool:
     """How clients are grouped: as before, as asked for, or what is faster."""
     before = folder.stacked()
-    asked = None if execution.engine == "auto" else execution.engine == "stacked"
+    asked = {"one": False, "stacked": True}.get(execution.engine)
     if before is not None and asked is not None and before != asked:
         was = "stacked" if before else "one"
         raise UserError(f"{folder.out} was begun with engine {was}, not {execution.engine}; choose another --out")
@@ -118,19 +133,28 @@ def _each(
     tell: Tell,
     warn: Warn,
 ) -> Iterator[Record]:
-    with folder.held():
+    with ExitStack() as held:
+        cluster = None
+        if execution.cluster is not None:
+            number = execution.workers or (execution.jobs if execution.jobs > 1 else None)
+            cluster = held.enter_context(Cluster(execution.cluster, number))
+        held.enter_context(folder.held())
         folder.prepare(worlds)
-        if execution.jobs > 1 and len(todo) > 1:
+        if execution.jobs == 1 or len(todo) == 1:
+            engine = held.enter_context(closing(_engine(todo, execution, cluster, warn)))
+            for each in todo:
+                yield each.execute(engine, tell, warn)
+        elif cluster is not None:
+            yield from _on_cluster(cluster, folder, todo, list(contenders) * len(worlds), execution, tell, warn)
+        else:
             names = [(contender, world.seed) for world in worlds for contender in contenders]
             yield from _at_once(folder, names, worlds[0].task.stacked, execution, tell, warn)
-        else:
-            with closing(_engine(todo, execution)) as engine:
-                for each in todo:
-                    yield each.execute(engine, tell, warn)
 
 
-def _engine(todo: Sequence[Run], execution: Execution) -> Engine:
+def _engine(todo: Sequence[Run], execution: Execution, cluster: Cluster | None, warn: Warn) -> Engine:
     first, rows = todo[0], max(int(run.world.trace.on.sum(1).max()) for run in todo)
+    if cluster is not None:
+        return RayEngine(first.world.task, first.local, cluster, execution.workers, warn)
     workers = 1 if execution.where().type == "cuda" else execution.workers
     if workers is None:
         active = float(first.world.trace.on.sum(1).mean())
@@ -187,9 +211,12 @@ def _at_once(
         told.put(None)
         listener.join()
     if failed:
-        raise (RuntimeError if ours else UserError)(
-            "\n".join([f"{len(failed)} of {len(names)} runs failed, the others are complete:", *failed])
-        )
+        raise _some_failed(failed, len(names), ours)
+
+
+def _some_failed(failed: Sequence[str], of: int, ours: bool) -> Exception:
+    lines = [f"{len(failed)} of {of} runs failed, the others are complete:", *failed]
+    return (RuntimeError if ours else UserError)("\n".join(lines))
 
 
 class _Failed(Exception):
@@ -216,9 +243,59 @@ def _run_one(folder: Folder, contender: Contender, seed: int, stacked: bool, exe
 
 def _listen(told: Any, tell: Tell, warn: Warn) -> None:
     """Pass on what the processes tell."""
+    hear = _passed_on(tell, warn)
     with suppress(EOFError, BrokenPipeError, ConnectionError):
         while (message := told.get()) is not None:
-            if isinstance(message, Progress):
-                tell(message)
-            else:
-                warn(message)
+            hear(message)
+
+
+def _passed_on(tell: Tell, warn: Warn) -> Callable[[Any], None]:
+    """Progress to one, words to the other."""
+    return lambda message: tell(message) if isinstance(message, Progress) else warn(message)
+
+
+def _on_cluster(
+    cluster: Cluster,
+    folder: Folder,
+    todo: Sequence[Run],
+    contenders: Sequence[Contender],
+    execution: Execution,
+    tell: Tell,
+    warn: Warn,
+) -> Iterator[Record]:
+    """`jobs` runs at once on whichever nodes have cores."""
+    out, settings, every = folder.out, folder.settings, execution.checkpoint_every
+    errands = [
+        Errand(out, run.path.relative_to(out), run.world, (settings, contender, every))
+        for run, contender in zip(todo, contenders, strict=True)
+    ]
+    failed: list[str] = []
+    ours = False
+    for n, outcome in spread(cluster, _run_there, errands, execution.jobs, _passed_on(tell, warn), warn):
+        if outcome.kind == "done":
+            yield records.read(todo[n].path / records.NAME)
+        else:
+            ours = ours or outcome.kind == "failed"
+            failed.append(f"{todo[n].name}: {outcome.said}")
+    if failed:
+        raise _some_failed(failed, len(todo), ours)
+
+
+def _run_there(
+    world: World,
+    out: Path,
+    settings: Settings,
+    contender: Contender,
+    every: int,
+    say: Callable[[Any], None],
+    keep: Callable[[], None],
+) -> None:
+    """On a node: one run, on from what is in its folder."""
+
+    def tell(progress: Progress) -> None:
+        if progress.rounds % every == 0:
+            keep()  # there is a new checkpoint
+        say(progress)
+
+    each = Run(Folder(out, settings, ""), contender, world, every)
+    each.execute(Inline(world.task, each.local), tell, say)

@@ -33,8 +33,9 @@ class Run:
     """folder of records and models"""
     data: File = None
     """folder of the data sets added with `fedawe data` (default: $FEDAWE_DATA, or the user's cache)"""
-    engine: Literal["auto", "one", "stacked"] = "auto"
-    """train clients one after another, or stacked into one computation (auto: what is faster here)"""
+    engine: str = "auto"
+    """train clients one after another (one), or stacked into one computation (auto: what is faster here); or on a
+    cluster: ray (the one that runs on this machine, or a new one), ray:HOST:PORT, ray://HOST:PORT"""
     workers: Whole = None
     """processes that share the clients of a round (default: all cores where rounds are long)"""
     jobs: int = 1

@@ -1,0 +1,503 @@
+"""Ray: the same numbers wherever clients are trained, whatever becomes of the nodes; no wait without end."""
+
+import contextlib
+import json
+import os
+import secrets
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import matplotlib
+import numpy as np
+import pytest
+import torch
+
+import fedawe
+from fedawe import records, suite
+from fedawe.engines import Inline, ray_actors, ray_cluster
+from fedawe.engines.ray_actors import Actors, Answer
+from fedawe.engines.ray_cluster import Cluster, reach
+from fedawe.engines.ray_engine import RayEngine
+from fedawe.engines.ray_store import LARGE, Store, pack, unpack
+from fedawe.experiment import Contender, Settings
+from fedawe.suite import Execution
+from fedawe.tasks import Augment, Classification, ConvNet, Data
+
+NODES = """
+import sys
+from ray.cluster_utils import Cluster
+nodes = Cluster()
+nodes.add_node(num_cpus=1, include_dashboard=False, ray_client_server_port=int(sys.argv[1]))
+second = nodes.add_node(num_cpus=1)
+print(nodes.address, flush=True)
+for line in sys.stdin:
+    if line == "lose\\n":
+        nodes.remove_node(second, allow_graceful=False)
+    else:
+        second = nodes.add_node(num_cpus=1)
+    print("done", flush=True)
+nodes.shutdown()
+"""
+
+
+class Nodes:
+    """Two nodes of one core; the first can be reached as ray:// too, the second can be lost and regained."""
+
+    def __init__(self):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        # A process of their own: Ray leaves files open, of which Python warns.
+        self.keeper = subprocess.Popen(
+            [sys.executable, "-W", "ignore", "-c", NODES, str(self.port)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        self.address = self.keeper.stdout.readline().strip()
+
+    def tell(self, word):
+        self.keeper.stdin.write(f"{word}\n")
+        self.keeper.stdin.flush()
+        assert self.keeper.stdout.readline() == "done\n"
+
+    def lose(self):
+        self.tell("lose")
+
+    def regain(self):
+        self.tell("regain")
+
+    def close(self):
+        self.keeper.communicate(timeout=60)
+
+
+@pytest.fixture(scope="module")
+def private():
+    """A folder and a password of our own, so that nothing is found or left elsewhere."""
+    folder = tempfile.mkdtemp(prefix="ray", dir="/tmp")  # names of sockets must be short
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_TMPDIR", folder)
+        patch.setenv("RAY_AUTH_MODE", "token")
+        patch.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        patch.delenv("RAY_ADDRESS", raising=False)
+        yield Path(folder)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def nodes(private):
+    found = Nodes()
+    yield found
+    found.close()
+    assert processes_of(private) == []
+
+
+@pytest.fixture(scope="module")
+def cluster(nodes):
+    with Cluster(nodes.address) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def kept(cluster):
+    found = RayEngine(small(), LOCAL, cluster)
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def engine(kept):
+    """With an actor on each node."""
+    for _ in range(2 - len(kept.actors) - len(kept.actors.starting)):
+        kept.actors._start()
+    settle(kept)
+    return kept
+
+
+@pytest.fixture
+def vacant(kept, cluster):
+    """The cluster, with all cores free."""
+    kept.close()
+    return cluster
+
+
+def processes_of(folder):
+    """What still runs under a folder of Ray's, after some time to end in."""
+    for _ in range(100):
+        listed = subprocess.run(["ps", "-axo", "pid=,args="], capture_output=True, text=True, check=True).stdout
+        found = [line for line in listed.splitlines() if f"{folder}/" in line]
+        if not found:
+            return []
+        time.sleep(0.1)
+    return found
+
+
+def small(stacked=False) -> Classification:
+    draw = np.random.default_rng(0)
+    x, y = draw.integers(256, size=(480, 32, 32, 3), dtype=np.uint8), draw.integers(4, size=480)
+    assert x.nbytes > LARGE
+    test = torch.from_numpy(x[:50]), torch.from_numpy(y[:50])
+    data = Data("svhn", torch.from_numpy(x), torch.from_numpy(y), *test, (0.4, 0.5, 0.6), (0.2, 0.3, 0.4))
+    task = Classification(
+        data, ConvNet((3, 32, 32), (16,), 4), list(np.arange(480).reshape(20, 24)), augment=Augment(True)
+    )
+    task.stacked_clients = stacked
+    return task
+
+
+LOCAL = fedawe.Local(fedawe.Rate(0.1), steps=3, batch=8, batches="epochs")
+TRACE = fedawe.Trace(np.random.default_rng(1).random((4, 20)) < 0.9)
+
+
+def settle(engine):
+    """Wait for all actors."""
+    while engine.actors.starting:
+        assert engine.actors.next() is None
+
+
+def outcome(task, engine):
+    engine.use(task, LOCAL)
+    *_, last = fedawe.simulate(task, fedawe.FedAWE(), TRACE, LOCAL, seed=0, engine=engine)
+    return last.x, engine.evaluate(last.x)
+
+
+def assert_same(one, other):
+    assert torch.equal(one[0], other[0])
+    assert one[1] == other[1]
+
+
+@pytest.mark.parametrize("stacked", [False, True])
+def test_two_nodes_give_the_bits_of_one_process(engine, stacked):
+    assert len(engine.actors) == 2  # of one core each, so each has a node
+    task = small(stacked)
+    assert_same(outcome(task, engine), outcome(task, Inline(task, LOCAL)))
+
+
+def test_a_node_lost_in_the_middle_of_a_round_changes_nothing(engine, nodes, monkeypatch):
+    asked, ask = [], engine.actors.ask
+
+    def ask_and_lose(*arguments):
+        ask(*arguments)
+        asked.append(arguments)
+        if len(asked) == 12:  # all are at work, in the second round
+            nodes.lose()
+
+    monkeypatch.setattr(engine.actors, "ask", ask_and_lose)
+    task = small()
+    expected = outcome(task, Inline(task, LOCAL))
+    assert_same(outcome(task, engine), expected)
+    assert (len(engine.actors), len(engine.actors.starting)) == (1, 1)  # the other waits for a node
+    nodes.regain()
+    settle(engine)
+    assert len(engine.actors) == 2
+    assert_same(outcome(task, engine), expected)
+
+
+def test_a_worker_that_is_silent_is_given_up(engine, monkeypatch):
+    monkeypatch.setattr(ray_actors, "LISTEN", 2.0)
+    ray, task = engine.actors.ray, small()
+    silent = engine.actors.free[0]
+    pid = ray.get(silent.__ray_call__.remote(lambda _: os.getpid()))
+    os.kill(pid, signal.SIGSTOP)
+    assert_same(outcome(task, engine), outcome(task, Inline(task, LOCAL)))
+    settle(engine)
+    assert silent not in engine.actors.free
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+def test_divergence_names_the_client(engine):
+    task, wild = small(), fedawe.Local(fedawe.Rate(1e30), steps=3, batch=4)
+    engine.use(task, wild)
+    with pytest.raises(fedawe.Diverged, match="round 5 at client 3 with learning rate"):
+        engine.innovations(task.initial(0).repeat(2, 1), torch.tensor([3, 9]), 5, 0, torch.zeros(2, dtype=torch.int64))
+
+
+def test_a_worker_that_fails_says_why(engine):
+    task = small()
+    task.order = task.order + 10**6
+    engine.use(task, LOCAL)
+    with pytest.raises(RuntimeError, match=r"a worker failed:(.|\n)*index out of range"):
+        engine.innovations(task.initial(0)[None], torch.tensor([3]), 0, 0, torch.zeros(1, dtype=torch.int64))
+
+
+def test_clients_at_which_every_worker_dies_are_not_tried_for_ever(engine, monkeypatch):
+    class Dying:
+        def __init__(self):
+            self.free = [None]
+
+        def __len__(self):
+            return 1
+
+        def ask(self, actor, method, asked, *arguments):
+            self.asked = asked
+
+        def next(self):
+            self.free = [None]
+            return Answer(self.asked)
+
+    monkeypatch.setattr(engine, "actors", Dying())
+    with pytest.raises(RuntimeError, match="3 workers died at the same clients"):
+        outcome(small(), engine)
+
+
+def test_other_versions_are_refused_and_other_processors_are_told_of(kept, monkeypatch):
+    here, told = ray_actors.about(), []
+    there = dict(here)
+    monkeypatch.setattr(kept.actors, "ray", SimpleNamespace(get=lambda call, timeout: there))
+    monkeypatch.setattr(kept.actors, "free", [])
+    monkeypatch.setattr(kept.actors, "here", here)
+    monkeypatch.setattr(kept.actors, "warn", told.append)
+
+    def start():
+        kept.actors.starting["call"] = "an actor"
+        kept.actors._started("call")
+
+    start()
+    assert (kept.actors.free, told) == (["an actor"], [])
+    there["processor"] = "abacus"
+    start()
+    assert len(told) == 1
+    assert "the last bits of a result then depend on who trained whom" in told[0]
+    there["torch"] = "0.4"
+    with pytest.raises(fedawe.UserError, match=r"a node of the cluster has torch 0\.4, this machine \d"):
+        start()
+
+
+def test_a_cluster_without_a_free_core_is_not_waited_for_for_ever(cluster, monkeypatch):
+    monkeypatch.setattr(ray_actors, "PATIENCE", 1.0)
+    engine = RayEngine(small(), LOCAL, cluster, 1)
+    engine.actors.kind = engine.actors.kind.options(num_cpus=64)
+    engine.actors.close()
+    engine.actors._start()
+    with pytest.raises(fedawe.UserError, match="no core of the Ray cluster came free in 1 s"):
+        outcome(small(), engine)
+    engine.close()
+
+
+def test_equal_bytes_lie_in_the_cluster_once(cluster):
+    store = Store(spare=2 * 8 * 1000)
+    a, b, c = (np.full(1000, value) for value in (1.0, 2.0, 3.0))
+    first, second, again = store.put([a, b, a.copy()])
+    assert (first == again, first == second, len(store.held)) == (True, False, 2)
+    reference = store[first]
+    store.put([c])
+    assert store[first] is reference  # to spare
+    store.put([np.zeros(1000)])
+    assert (first in store.held, second in store.held) == (True, False)  # the oldest had to go
+    assert store.put([a.astype(np.float32)]) != [first]
+    assert store.put([a[:500], a]) != [first, first]
+
+
+def test_what_is_packed_is_unpacked_where_it_lies():
+    large = torch.arange(LARGE, dtype=torch.float32)
+    strided = torch.zeros(4, LARGE).t()
+    thing = {"large": large, "twice": [large], "small": torch.ones(3), "strided": strided, "text": "x"}
+    packed = pack(thing)
+    assert [len(piece) for piece in packed[1:]] == [4 * LARGE]
+    for piece in packed:
+        piece.flags.writeable = False  # as they come from a node's memory
+    found = unpack(packed)
+    assert torch.equal(found["large"], large)
+    assert found["large"].data_ptr() == packed[1].ctypes.data  # no copy
+    assert found["twice"][0] is found["large"]
+    assert found["strided"].stride() == strided.stride()
+    found["small"] += 1  # what is small may be written to
+
+
+def stable(path):
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    return [{k: v for k, v in line.items() if not k.endswith(("_seconds", "crc"))} for line in lines]
+
+
+def assert_same_runs(one, other):
+    found = sorted(path.relative_to(one) for path in one.rglob("record.jsonl"))
+    assert found == sorted(path.relative_to(other) for path in other.rglob("record.jsonl"))
+    for record in found:
+        assert stable(one / record) == stable(other / record)
+        model = record.with_name("model.safetensors")
+        assert (one / model).read_bytes() == (other / model).read_bytes()
+        assert sorted(os.listdir((one / record).parent)) == sorted(os.listdir((other / record).parent))
+
+
+def grouping(out):
+    return "stacked" if json.loads((out / "experiment.json").read_text())["stacked"] else "one"
+
+
+def test_runs_spread_over_nodes_are_the_same_runs_even_if_a_node_is_lost(nodes, vacant, tmp_path, monkeypatch):
+    settings = Settings(model="softmax", clients=20, rounds=200, batch=16, evaluate_every=50)
+    contenders = [Contender.parse(name) for name in ("fedawe", "mifa")]
+    told, replaced, replace = [], [], Actors._replace
+
+    def tell(progress):
+        told.append(progress)
+        if progress.rounds >= 20 and len({each.run for each in told}) == 2 and not lost.is_set():
+            lost.set()
+            nodes.lose()
+
+    def count(actors, actor):
+        replaced.append(actor)
+        replace(actors, actor)
+
+    monkeypatch.setattr(Actors, "_replace", count)
+    lost, out = threading.Event(), tmp_path / "spread"
+    execution = Execution(engine=f"ray:{nodes.address}", jobs=2, checkpoint_every=20)
+    found = list(suite.run(settings, contenders, (0, 1), out, command="", execution=execution, tell=tell))
+    nodes.regain()
+    assert len(replaced) == 1
+    assert [record.status for record in found] == ["complete"] * 4
+    assert {record.path.is_relative_to(out) for record in found} == {True}
+    execution = Execution(engine=grouping(out))
+    list(suite.run(settings, contenders, (0, 1), tmp_path / "alone", command="", execution=execution))
+    assert_same_runs(out, tmp_path / "alone")
+
+
+def test_a_run_that_fails_on_a_node_leaves_the_others_complete(nodes, vacant, tmp_path):
+    settings = Settings(model="softmax", clients=20, rounds=5, batch=16)
+    contenders = [Contender.parse(name) for name in ("fedawe", "fedavg")]
+    list(suite.run(settings, contenders, (0,), tmp_path, command="", execution=Execution(engine="stacked")))
+    well, ill = (tmp_path / name / "seed-0" for name in ("fedawe", "fedavg"))
+    model = (well / "model.safetensors").read_bytes()
+    (well / "model.safetensors").write_bytes(b"damaged")
+    (well / "notes").write_text("a user's own")
+    (ill / records.NAME).write_text(records.seal({"kind": "header", "format": 0}) + "\n")
+    execution = Execution(engine=f"ray:{nodes.address}", jobs=2)
+    with pytest.raises(fedawe.UserError) as caught:
+        list(suite.run(settings, contenders, (0,), tmp_path, command="", execution=execution))
+    assert str(caught.value).splitlines() == [
+        "1 of 2 runs failed, the others are complete:",
+        f"fedavg, seed 0: {ill / records.NAME}: made with other settings or another version; choose another --out",
+    ]
+    assert (well / "model.safetensors").read_bytes() == model
+    assert (well / "notes").read_text() == "a user's own"
+
+
+SMALL = shlex.split("--model softmax --clients 20 --seeds 0 --algorithms fedawe --evaluate-every 100")
+
+
+def command(*flags, **environment):
+    """`fedawe run` as a user types it, in a process group of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "fedawe", "run", *SMALL, *map(str, flags)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env={**os.environ, **environment},
+    )
+
+
+def test_a_run_that_was_stopped_on_a_ray_of_its_own_goes_on_at_another(nodes, vacant, tmp_path, monkeypatch):
+    for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN"):
+        monkeypatch.delenv(name)
+    out, home = tmp_path / "out", tmp_path / "home"
+    home.mkdir()
+    folder = tempfile.mkdtemp(prefix="ray", dir="/tmp")
+    flags = ["--out", out, "--rounds", "400", "--checkpoint-every", "10", "--engine"]
+    fonts = matplotlib.get_cachedir()  # which it would otherwise gather anew
+    process = command(*flags, "ray", HOME=str(home), RAY_TMPDIR=folder, MPLCONFIGDIR=fonts)
+    while not list(out.rglob("checkpoint-*")) and process.poll() is None:
+        time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130, said
+    assert said.splitlines()[-1] == "fedawe: stopped; the same command goes on from the last checkpoint"
+    assert processes_of(folder) == []
+    assert not (home / ".ray").exists()  # no password left behind
+    shutil.rmtree(folder)
+    monkeypatch.undo()
+    process = command(*flags, f"ray://127.0.0.1:{nodes.port}")
+    done, said = process.communicate(timeout=120)
+    assert "1 of 1 runs complete" in done, said
+    process = command(
+        "--out", tmp_path / "alone", "--rounds", "400", "--checkpoint-every", "10", "--engine", grouping(out)
+    )
+    assert "1 of 1 runs complete" in process.communicate(timeout=120)[0]
+    assert_same_runs(out, tmp_path / "alone")
+
+
+def greet(listener, greeting):
+    with contextlib.suppress(OSError):
+        while True:
+            with listener.accept()[0] as line:
+                line.sendall(greeting)
+
+
+@pytest.mark.parametrize("greeting", [None, b"HTTP/1.0 505 no\r\n\r\n", b""], ids=["nobody", "another", "silence"])
+def test_a_cluster_that_cannot_be_reached_is_said_in_one_line(greeting, tmp_path, monkeypatch):
+    monkeypatch.setattr(ray_cluster, "ANSWER", 0.5)
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        if greeting is not None:
+            listener.listen()
+        if greeting:
+            threading.Thread(target=greet, args=(listener, greeting), daemon=True).start()
+        for engine in (f"ray:{address}", f"ray://{address}"):
+            with pytest.raises(fedawe.UserError, match=f"no Ray answers at (ray://)?{address}; expected a running"):
+                suite.run(
+                    Settings(),
+                    [Contender.parse("fedavg")],
+                    (0,),
+                    tmp_path / "x",
+                    command="",
+                    execution=Execution(engine=engine),
+                )
+    assert not (tmp_path / "x").exists()
+
+
+def test_the_command_line_says_it_in_one_line_too(tmp_path):
+    process = command("--engine", "ray://127.0.0.1:9", "--out", tmp_path / "x")
+    done, said = process.communicate(timeout=60)
+    assert (process.returncode, done) == (2, "")
+    assert said.startswith("fedawe: no Ray answers at ray://127.0.0.1:9; expected a running cluster")
+    assert len(said.splitlines()) == 1
+
+
+@pytest.mark.parametrize("engine", ["ray:", "ray:6379", "ray:head", "ray://", "ray:head:port", "ray:[::1]:99999999"])
+def test_what_is_no_address_is_refused(engine):
+    with pytest.raises(fedawe.UserError, match=r"no (Ray answers at|address of a Ray cluster; expected)"):
+        Execution(engine=engine).check()
+
+
+def test_an_engine_that_is_unknown_or_contradicts_is_refused():
+    with pytest.raises(fedawe.UserError, match=r"engine is 'rays'; expected auto, one, stacked, ray, ray:HOST:PORT or"):
+        Execution(engine="rays").check()
+    with pytest.raises(fedawe.UserError, match="2 jobs with 2 workers each"):
+        Execution(engine="ray", jobs=2, workers=2).check()
+
+
+def test_a_ray_on_this_machine_is_found_if_it_still_answers(private, nodes, monkeypatch):
+    assert reach("") == reach("auto") == nodes.address
+    monkeypatch.setenv("RAY_ADDRESS", nodes.address)
+    monkeypatch.setenv("RAY_TMPDIR", str(private / "elsewhere"))
+    assert reach("") == nodes.address
+    monkeypatch.delenv("RAY_ADDRESS")
+    assert reach("") == ""  # one has to be started
+    (private / "elsewhere" / "ray").mkdir(parents=True)
+    (private / "elsewhere" / "ray" / "ray_current_cluster").write_text("127.0.0.1:9")
+    assert reach("") == ""  # the one that was there has ended
+    with pytest.raises(fedawe.UserError, match="no Ray runs on this machine; start one with: ray start --head"):
+        reach("auto")
+
+
+def test_without_ray_it_says_how_to_install_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(fedawe.UserError, match=r"needs Ray, which is not installed here: pip install 'fedawe\[ray\]'"):
+        Execution(engine="ray").check()
+
+
+def test_ray_is_imported_only_when_it_is_used():
+    code = "import sys, fedawe.cli.main; assert 'ray' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
