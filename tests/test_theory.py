@@ -119,12 +119,27 @@ def test_bounds_have_the_papers_constants():
         (6 * 5 / (step * 200), 24 * step * 3 * 0.8 * 4 / 2.5, 15 * spread * 4, 2800 * spread * 16)
     )
     assert np.array(x) / np.array(z) == pytest.approx((2, 2, 31 / 15, 2))
-    with pytest.raises(UserError, match="'x-bar' and 'z-bar'"):
+    assert problem.bound(100, 0.01, 2.0, "x_i") == pytest.approx(
+        (3 * 5 / (step * 200), 12 * step * 3 * 0.8 * 4 / 2.5, 28 * spread * 4, 1600 * spread * 16)
+    )
+    with pytest.raises(UserError, match="'z-bar', 'x-bar', 'x_i', not 'y-bar'"):
         problem.bound(100, 0.01, 2.0, "y-bar")
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"delta": 0.0}, {"delta": 0.9, "delta_max": 0.5}, {"rho": 1.5}, {"L": 0.0}, {"s": 0}]
+    "wrong",
+    [
+        {"delta": 0.0},
+        {"delta": 0.9, "delta_max": 0.5},
+        {"rho": 1.5},
+        {"L": 0.0},
+        {"s": 0},
+        {"L": math.nan},
+        {"L": math.inf},
+        {"sigma": math.nan},
+        {"zeta": math.inf},
+        {"gap": -1.0},
+    ],
 )
 def test_problems_that_cannot_be_are_refused(wrong):
     with pytest.raises(UserError):
@@ -167,6 +182,41 @@ def test_the_command_for_machines(capsys, tmp_path):
     assert found["delta"] == pytest.approx(trace.on.mean(0).min())
 
 
+def test_the_matrix_is_that_of_the_round_whose_rho_is_told(capsys):
+    found = json.loads(told(capsys, "--p", "0.2", "0.5", "0.9", "--dynamics", "sine", "--rounds", "40", "--json"))
+    M = np.array(found["M"])
+    assert found["rho"]["round"] == 15  # the trough of the sine
+    assert np.linalg.eigvalsh(M)[-2] == pytest.approx(found["rho"]["exact"])
+    assert "M in round 15" in told(capsys, "--p", "0.2", "0.5", "0.9", "--dynamics", "sine", "--rounds", "40")
+
+
+def test_staleness_under_a_sine_is_what_simulation_shows(capsys):
+    """Lemma 2's moments for probabilities that change: the worst client in the worst round of a period."""
+    found = json.loads(told(capsys, "--p", "0.2", "0.6", "--dynamics", "sine", "--rounds", "200", "--json"))
+    p = fedawe.Sine().probabilities(np.arange(200), np.array([0.2]))[:, 0]
+    draw = np.random.default_rng(0)
+    away = np.ones(40_000)
+    first, second = [], []
+    for now in p:
+        away = np.where(draw.random(len(away)) < now, 1, away + 1)
+        first.append(away.mean())
+        second.append((away**2).mean())
+    assert found["staleness"]["mean"] == pytest.approx(max(first), rel=0.02)
+    assert found["staleness"]["square"] == pytest.approx(max(second), rel=0.04)
+    assert found["staleness"]["mean"] < found["staleness"]["mean_bound"] == pytest.approx(1 / 0.08)
+    assert found["staleness"]["square"] < found["staleness"]["square_bound"] == pytest.approx(2 / 0.08**2)
+
+
+def test_rates_below_what_the_bounds_assume_are_said(capsys):
+    assert "have eta_g below 1" in told(capsys, "--p", "0.01", "0.9", "--steps", "1", "--rounds", "50")
+    assert (
+        "eta_g"
+        not in told(capsys, "--p", "0.5", "--rounds", "50")
+        .split("these numbers are not proven")[0]
+        .split("the rates do not meet (11)")[-1]
+    )
+
+
 def test_without_a_positive_delta_there_are_no_bounds(capsys):
     assert "Assumption 1 (line 256) fails" in told(capsys, "--p", "0.1", "--dynamics", "interleaved", "--rounds", "40")
     found = json.loads(told(capsys, "--p", "0.0", "0.5", "--rounds", "40", "--json"))
@@ -183,6 +233,10 @@ def test_without_a_positive_delta_there_are_no_bounds(capsys):
         (["--dynamics", "moon"], "unknown dynamics"),
         (["--rounds", "0"], "at least 1"),
         (["--trace", "nowhere.npz"], "no such file"),
+        (["--trace", "t.npz", "--p", "0.5"], "leave out --p"),
+        (["--trace", "t.npz", "--clients", "7"], "leave out --clients"),
+        (["--trace", "t.npz", "--dynamics", "sine"], "leave out --dynamics"),
+        (["--smoothness", "nan"], "L = nan"),
     ],
 )
 def test_mistakes(args, said, capsys):

@@ -88,8 +88,19 @@ def rho(p: Array) -> float:
     >>> round(rho(np.array([0.5, 0.5])), 12), rho_equal(0.5, 2)
     (0.75, 0.75)
     """
-    rows = np.unique(np.atleast_2d(np.asarray(p, dtype=np.float64)), axis=0)
-    return max(Mixing.of(row).rho() for row in rows)
+    return worst_round(p)[1]
+
+
+def worst_round(p: Array) -> tuple[int, float]:
+    """The first round whose M mixes least, and its lambda_2, for probabilities [m] or [T, m].
+
+    >>> worst_round(np.array([[0.9, 0.9], [0.5, 0.5], [0.5, 0.5]]))
+    (1, 0.75)
+    """
+    rows, first = np.unique(np.atleast_2d(np.asarray(p, dtype=np.float64)), axis=0, return_index=True)
+    found = [(Mixing.of(row).rho(), -int(t)) for row, t in zip(rows, first, strict=True)]
+    largest, t = max(found)
+    return -t, largest
 
 
 def rho_of_trace(trace: Trace) -> float:
@@ -146,6 +157,9 @@ def staleness_bounds(delta: float) -> tuple[float, float]:
     return 1 / delta, 2 / delta**2
 
 
+CONSTANTS = {"z-bar": (6, 24, 15, 2800), "x-bar": (12, 48, 31, 5600), "x_i": (3, 12, 28, 1600)}
+
+
 @dataclass(frozen=True)
 class Problem:
     """What the theorems need to know."""
@@ -166,8 +180,12 @@ class Problem:
             raise UserError(f"expected 0 < delta <= delta_max <= 1, not {self.delta} and {self.delta_max}")
         if not 0 <= self.rho <= 1:
             raise UserError(f"rho is {self.rho}; expected a number in [0, 1]")
-        if self.m < 1 or self.s < 1 or self.L <= 0 or min(self.beta, self.sigma, self.zeta, self.gap) < 0:
-            raise UserError("m and s must be at least 1, L positive, beta, sigma, zeta and the gap not negative")
+        constants = (self.beta, self.sigma, self.zeta, self.gap)
+        if self.m < 1 or self.s < 1 or not 0 < self.L < inf or not all(0 <= value < inf for value in constants):
+            raise UserError(
+                f"m = {self.m}, s = {self.s}, L = {self.L}, beta, sigma, zeta, gap = {constants}: expected m and s from "
+                "1, L above 0, and the others from 0, all of them finite"
+            )
 
     @property
     def _root(self) -> float:
@@ -201,13 +219,14 @@ class Problem:
         return max(1.0, one, 40000 * self._root**2 / self.delta**2)
 
     def bound(self, T: float, eta_l: float, eta_g: float, of: str = "x-bar") -> tuple[float, float, float, float]:
-        """The terms that bound (1/T) sum_t E||grad F||^2, for eta_g >= 1: start, noise, noise and mixing, divergence.
+        """The terms of a bound on a mean over rounds, for eta_g >= 1: start, noise, noise and mixing, divergence.
 
-        of   "z-bar": Theorem 1 (line 3827); "x-bar": Corollary 2 (line 3976)
+        of   "z-bar": E||grad F(z-bar)||^2, Theorem 1 (line 3827); "x-bar": E||grad F(x-bar)||^2, Corollary 2 (line
+             3976); "x_i": (1/m) sum_i E||x_i - x-bar||^2 for L >= 1, Corollary 3 (line 4182)
         """
-        if of not in ("z-bar", "x-bar"):
-            raise UserError(f"the bounds are of 'x-bar' and 'z-bar', not {of!r}")
-        a, b, c, d = (12, 48, 31, 5600) if of == "x-bar" else (6, 24, 15, 2800)
+        if of not in CONSTANTS:
+            raise UserError(f"the bounds are of {', '.join(map(repr, CONSTANTS))}, not {of!r}")
+        a, b, c, d = CONSTANTS[of]
         step, mixing = eta_l * eta_g, 1 - sqrt(self.rho)
         spread = (step * self.s * self.L / (self.delta * mixing)) ** 2 if mixing > 0 else inf
         return (

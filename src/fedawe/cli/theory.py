@@ -15,6 +15,7 @@ from fedawe.audit.fleet import describe
 from fedawe.availability import DYNAMICS, Array, Dynamics
 from fedawe.errors import UserError
 from fedawe.flags import File, Numbers, Whole
+from fedawe.logs import counted
 from fedawe.spec import Spec
 from fedawe.trace import Trace
 
@@ -67,15 +68,16 @@ class Theory:
         """All of it."""
         if self.rounds < 1 or self.parameters < 1:
             raise UserError(f"rounds and parameters must be at least 1, not {self.rounds} and {self.parameters}")
-        trace = None if self.trace is None else Trace.load(self.trace)
+        trace = None if self.trace is None else self._recorded()
         p = self._probabilities() if trace is None else trace.on.mean(0)[None]  # [T', m]
         m, delta = p.shape[1], float(p.min())
+        worst, exact = theory.worst_round(p)
         found: dict[str, Any] = {
             "m": m,
             "delta": delta,
             "delta_max": float(p.max()),
-            "rho": _rho(p, delta, trace),
-            "M": theory.Mixing.of(p[0]).matrix() if m <= SMALL else None,
+            "rho": {"exact": exact, "round": worst, **_rho(p, delta, trace)},
+            "M": theory.Mixing.of(p[worst]).matrix() if m <= SMALL else None,
             "staleness": self._staleness(p, delta),
             "rates": {},
             "smallest_T": {},
@@ -106,8 +108,16 @@ class Theory:
                         "eta_g": eta_g,
                         "largest": problem.largest_rates(),
                     }
-                    found["bounds"] = {of: problem.bound(self.rounds, eta_l, eta_g, of) for of in ("z-bar", "x-bar")}
+                    found["bounds"] = {of: problem.bound(self.rounds, eta_l, eta_g, of) for of in theory.CONSTANTS}
         return found
+
+    def _recorded(self) -> Trace:
+        """The trace, which says what the flags of probabilities would."""
+        assert self.trace is not None
+        for flag in ("p", "clients", "dynamics"):
+            if getattr(self, flag) != getattr(Theory, flag):
+                raise UserError(f"--trace says who was there; leave out --{flag}")
+        return Trace.load(self.trace)
 
     def _probabilities(self) -> Array:
         m = self.clients if self.clients is not None else len(self.p) if len(self.p) > 1 else 100
@@ -164,7 +174,6 @@ def _rho(p: Array, delta: float, trace: Trace | None) -> dict[str, Any]:
     m = p.shape[1]
     equal = float(np.ptp(p, axis=1).max()) == 0
     return {
-        "exact": theory.rho(p),
         "trace": theory.rho_of_trace(trace) if trace is not None and m <= theory.DENSE else None,
         "equal": max(theory.rho_equal(float(row[0]), m) for row in np.unique(p, axis=0)) if equal else None,
         "delta": theory.rho_simple(delta),
@@ -175,7 +184,7 @@ def _rho(p: Array, delta: float, trace: Trace | None) -> dict[str, Any]:
 def _tables(told: dict[str, Any]) -> list[Table]:
     out = [_mixing(told), _stale(told)]
     if told["M"] is not None:
-        out.insert(1, _matrix(told["M"]))
+        out.insert(1, _matrix(told["M"], told["rho"]["round"]))
     return [*out, *([_rates(told), _bounds(told)] if told["rates"] else []), _cost_table(told["costs"])]
 
 
@@ -187,7 +196,7 @@ def _table(title: str, *columns: str) -> Table:
 
 def _mixing(told: dict[str, Any]) -> Table:
     rho, m = told["rho"], told["m"]
-    table = _table(f"Mixing of {m} clients, delta = {told['delta']:.4g}", "", "rho", "")
+    table = _table(f"Mixing of {counted(m, 'client')}, delta = {told['delta']:.4g}", "", "rho", "")
     table.add_row("exact, independent clients", _digits(rho["exact"]), "lambda_2 of M = E[W^2] = E[W] (lines 464, 493)")
     if rho["trace"] is not None:
         table.add_row("in this trace", _digits(rho["trace"]), "lambda_2 of the mean of W, whatever depends on what")
@@ -201,8 +210,8 @@ def _mixing(told: dict[str, Any]) -> Table:
     return table
 
 
-def _matrix(M: Array) -> Table:
-    table = _table("M", *[""] * len(M))
+def _matrix(M: Array, t: int) -> Table:
+    table = _table(f"M in round {t}, whose rho that is", *[""] * len(M))
     for row in M:
         table.add_row(*(f"{entry:.4f}" for entry in row))
     return table
@@ -240,12 +249,22 @@ def _rates(told: dict[str, Any]) -> Table:
 
 
 def _bounds(told: dict[str, Any]) -> Table:
-    table = _table("Bounds on the mean of ||grad F||^2 at these rates", "", "start", "noise", "mixing", "zeta", "sum")
-    for of, line in (("z-bar", "Theorem 1, line 3827"), ("x-bar", "Corollary 2, line 3976")):
+    title = "Bounds on the means of ||grad F||^2 and, last, of ||x_i - x-bar||^2 at these rates"
+    table = _table(title, "", "start", "noise", "mixing", "zeta", "sum")
+    for of, name in (
+        ("z-bar", "z-bar (Theorem 1, line 3827)"),
+        ("x-bar", "x-bar (Corollary 2, line 3976)"),
+        ("x_i", "x_i - x-bar (Corollary 3, line 4182)"),
+    ):
         terms = told["bounds"][of]
-        table.add_row(f"{of} ({line})", *(f"{term:.3g}" for term in (*terms, sum(terms))))
-    if told["rates"]["T"] < told["smallest_T"]["exact"]:
-        table.caption = "the rates do not meet (11), so that these numbers are not proven; they show what dominates"
+        table.add_row(name, *(f"{term:.3g}" for term in (*terms, sum(terms))))
+    unproven = [
+        *(["do not meet (11)"] if told["rates"]["T"] < told["smallest_T"]["exact"] else []),
+        *(["have eta_g below 1"] if told["rates"]["eta_g"] < 1 else []),
+    ]
+    if unproven:
+        why = " and ".join(unproven)
+        table.caption = f"the rates {why}, so that these numbers are not proven; they show what dominates"
         table.caption_justify = "left"
     return table
 
