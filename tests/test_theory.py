@@ -167,6 +167,7 @@ def test_the_command_prints_numbers_formulas_and_lines(capsys):
     out = told(capsys, "--p", "0.2", "0.5", "0.9", "--rounds", "50")
     for part in ("0.8388", "1 - delta^2", "line 807", "0.2100", "E[t - tau]", "Corollary 1", "line 3976", "mifa"):
         assert part in out
+    assert "…" not in out  # every number in full, in 80 columns
 
 
 def test_the_command_for_machines(capsys, tmp_path):

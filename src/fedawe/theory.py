@@ -183,8 +183,8 @@ class Problem:
         constants = (self.beta, self.sigma, self.zeta, self.gap)
         if self.m < 1 or self.s < 1 or not 0 < self.L < inf or not all(0 <= value < inf for value in constants):
             raise UserError(
-                f"m = {self.m}, s = {self.s}, L = {self.L}, beta, sigma, zeta, gap = {constants}: expected m and s from "
-                "1, L above 0, and the others from 0, all of them finite"
+                f"m = {self.m}, s = {self.s}, L = {self.L}, beta, sigma, zeta, gap = {constants}: expected m and s "
+                "from 1, L above 0, and the others from 0, all of them finite"
             )
 
     @property

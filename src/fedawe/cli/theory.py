@@ -252,9 +252,9 @@ def _bounds(told: dict[str, Any]) -> Table:
     title = "Bounds on the means of ||grad F||^2 and, last, of ||x_i - x-bar||^2 at these rates"
     table = _table(title, "", "start", "noise", "mixing", "zeta", "sum")
     for of, name in (
-        ("z-bar", "z-bar (Theorem 1, line 3827)"),
-        ("x-bar", "x-bar (Corollary 2, line 3976)"),
-        ("x_i", "x_i - x-bar (Corollary 3, line 4182)"),
+        ("z-bar", "z-bar (Thm 1, line 3827)"),
+        ("x-bar", "x-bar (Cor 2, line 3976)"),
+        ("x_i", "x_i (Cor 3, line 4182)"),
     ):
         terms = told["bounds"][of]
         table.add_row(name, *(f"{term:.3g}" for term in (*terms, sum(terms))))
