@@ -210,12 +210,7 @@ def test_staleness_under_a_sine_is_what_simulation_shows(capsys):
 
 def test_rates_below_what_the_bounds_assume_are_said(capsys):
     assert "have eta_g below 1" in told(capsys, "--p", "0.01", "0.9", "--steps", "1", "--rounds", "50")
-    assert (
-        "eta_g"
-        not in told(capsys, "--p", "0.5", "--rounds", "50")
-        .split("these numbers are not proven")[0]
-        .split("the rates do not meet (11)")[-1]
-    )
+    assert "have eta_g below 1" not in told(capsys, "--p", "0.5", "--rounds", "50")
 
 
 def test_without_a_positive_delta_there_are_no_bounds(capsys):
