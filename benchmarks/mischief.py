@@ -10,17 +10,24 @@ from pathlib import Path
 
 # The digits app, except that a client that finds an order with its number carries it out instead, once.
 LYING_APP = '''
-import dataclasses, os, time
+import time
 from pathlib import Path
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.clientapp import ClientApp
+from flwr.serverapp import ServerApp
 from fedawe.flower import digits
-from fedawe.flower.apps import client_app_of, client_id
+from fedawe.flower.apps import client_id
+from fedawe.flower.federation_grid import BoundedGrid
 
 honest = digits.client_app()
 client = ClientApp()
-server = digits.server_app()
+server = ServerApp()
+
+
+@server.main()
+def main(grid, context):
+    digits.server_app()(BoundedGrid(grid), context)
 
 
 def order(message, context):
