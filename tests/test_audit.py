@@ -256,6 +256,24 @@ def test_groups_and_classes_count_what_their_clients_count(tmp_path):
     assert any("The group south counts" in caution for caution in found.advice.cautions)
 
 
+def test_tables_of_clients_as_spreadsheets_write_them(tmp_path):
+    for text in ("client;group\na;x\nb;y\n", "client\tgroup\r\na\tx\r\nb\ty\r\n", "\ufeffclient,group\na,x\n\nb,y\n\n"):
+        table = read_roster(roster(tmp_path, text))
+        assert table.clients == ("a", "b")
+        assert table.tables[0].names == ("x", "y")
+    path = tmp_path / "clients.csv"
+    path.write_bytes("client,group\na,x\n".encode("utf-16"))
+    with pytest.raises(UserError, match="is UTF-16 text; save it as UTF-8"):
+        read_roster(path)
+
+
+def test_clients_without_labels_are_named(tmp_path):
+    table = read_roster(roster(tmp_path, "client,cat,dog\n0,3,1\n1,0,0\n"))
+    found = audit(Trace([[1, 1, 1], [1, 0, 1]]), groups=table)
+    assert "1 client in no group (2)" in found.notes
+    assert "1 client without labels, in no class (1)" in found.notes
+
+
 def test_clients_without_a_group_are_named(tmp_path):
     table = read_roster(roster(tmp_path, "client,group\n0,north\n"))
     found = audit(Trace([[1, 1], [1, 0]]), groups=table)
@@ -267,7 +285,14 @@ def test_clients_without_a_group_are_named(tmp_path):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "cannot be read as CSV"),
+        ("", "expected a column 'client' .* found nothing"),
+        ("client,group\n", "has no row under the header"),
+        ("client,group\n\n,\n", "has no row under the header|row 2 has no client"),
+        ("client,group,group\na,x,y\n", "the column 'group' twice"),
+        (" client,client\na,b\n", "the column 'client' twice"),
+        ("client,group\na,x,y\n", "cannot be read as CSV"),
+        ("\x1b[2Jid,group\na,x\n", r"found \\x1b\[2Jid, group"),
+        ("client\x00,group\n", "not a text file"),
         ("id,group\n1,a\n", "expected a column 'client'"),
         ("client\n1\n", "has clients only"),
         ("client,group\n1,a\n1,b\n", "'1' has more than one row"),

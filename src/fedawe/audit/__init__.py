@@ -101,6 +101,10 @@ def audit(
             raise UserError(f"no client of the log {said}")
         if unplaced:
             notes.append(f"{counted(len(unplaced), 'client')} in no group ({some(unplaced)})")
+        for table in placed:
+            empty = set(np.array(log.clients)[~table.parts.any(1)]) - set(unplaced)
+            if empty:
+                notes.append(f"{counted(len(empty), 'client')} without labels, in no class ({some(sorted(empty))})")
     return Audit(
         log,
         fleet,

@@ -11,6 +11,8 @@ import polars as pl
 from fedawe.availability import Array
 from fedawe.errors import UserError
 from fedawe.files import existing_file
+from fedawe.logs.findings import shown
+from fedawe.logs.tables import be_text, header
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,24 +57,31 @@ class Roster:
 
 def read_roster(path: Path, column: str = "client") -> Roster:
     """From a CSV with a column of clients and a column `group`, or columns of label counts (a class each), or both."""
-    existing_file(path)
-    try:
-        table = pl.read_csv(path, infer_schema=False)
-    except (OSError, pl.exceptions.PolarsError) as error:
-        raise UserError(f"{path}: cannot be read as CSV ({(str(error).splitlines() or ['empty'])[0]})") from None
-    table = table.rename({name: name.strip() for name in table.columns})
-    if column not in table.columns:
+    be_text(existing_file(path))
+    columns, separator = header(path, lambda found: column in found)
+    if column not in columns:
         raise UserError(
             f"{path}: expected a column {column!r} and a column 'group' or columns of label counts; "
-            f"found {', '.join(table.columns)}"
+            f"found {', '.join(map(shown, columns)) or 'nothing'}"
         )
+    twice = [name for name in columns if columns.count(name) > 1]
+    if twice:
+        raise UserError(f"{path}: the header has the column {shown(twice[0])!r} twice; keep one")
+    try:
+        table = pl.read_csv(path, infer_schema=False, separator=separator)
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise UserError(f"{path}: cannot be read as CSV ({(str(error).splitlines() or ['empty'])[0]})") from None
+    table.columns = columns
+    blank = table.select(pl.all_horizontal(pl.all().is_null())).to_series()
+    rows = pl.Series(range(1, len(table) + 1)).filter(~blank)
+    table = table.filter(~blank)
+    if table.is_empty():
+        raise UserError(f"{path}: has no row under the header")
     names = table[column].str.strip_chars().fill_null("")
-    for n, name in enumerate(names):
-        if name == "":
-            raise UserError(f"{path}: row {n + 1} has no client")
+    if (names == "").any():
+        raise UserError(f"{path}: row {rows.filter(names == '')[0]} has no client")
     if names.n_unique() < len(names):
-        twice = names.filter(names.is_duplicated())[0]
-        raise UserError(f"{path}: the client {twice!r} has more than one row")
+        raise UserError(f"{path}: the client {shown(names.filter(names.is_duplicated())[0])!r} has more than one row")
     tables = []
     if "group" in table.columns:
         of = table["group"].str.strip_chars().fill_null("?")
@@ -94,7 +103,8 @@ def _labels(table: pl.DataFrame, classes: list[str], names: pl.Series, path: Pat
         if wrong.any():
             row = int(wrong.arg_true()[0])
             raise UserError(
-                f"{path}: client {names[row]!r} has {table[name][row]!r} in the column {name!r}; expected a label "
+                f"{path}: client {shown(names[row])!r} has {shown(str(table[name][row] or ''))!r} in the column "
+                f"{shown(name)!r}; expected a label "
                 "count from 0 (columns beside the clients and 'group' are classes)"
             )
         counts[:, c] = numbers.to_numpy()

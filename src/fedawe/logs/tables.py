@@ -10,7 +10,7 @@ import gzip
 import io
 import json
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Literal, cast
@@ -22,6 +22,7 @@ from fedawe.logs.findings import Finding, shown
 
 BEYOND = "\x00beyond"  # holds the first field beyond the header's, where a line has too many
 LINE = "\x00line"
+SEPARATORS = (",", ";", "\t", "|")
 
 
 @dataclass(frozen=True)
@@ -105,6 +106,14 @@ def first_lines(path: Path, n: int) -> list[str]:
         return [line.rstrip("\n") for line, _ in zip(text, range(n), strict=False)]
 
 
+def header(path: Path, complete: Callable[[set[str]], bool]) -> tuple[list[str], str]:
+    """The columns of a CSV and what separates them: the first that makes them complete, else the comma."""
+    first = (first_lines(path, 1) or [""])[0]
+    read = {sign: [name.strip() for name in next(csv.reader([first], delimiter=sign), [])] for sign in SEPARATORS}
+    separator = next((sign for sign in SEPARATORS if complete(set(read[sign]))), ",")
+    return read[separator], separator
+
+
 def _unknown(names: list[str], used: tuple[str, ...]) -> tuple[Finding, ...]:
     others = [name for name in names if name not in used]
     if not others:
@@ -122,17 +131,10 @@ def _named(
 
 
 def _csv(path: Path, columns: Columns) -> Table:
-    header = (first_lines(path, 1) or [""])[0]
-    names: list[str] = []
-    separator = ","
-    for candidate in (",", ";", "\t", "|"):  # the first that gives the columns; else the comma, and a message
-        read = [name.strip() for name in next(csv.reader([header], delimiter=candidate), [])]
-        if {columns.client, columns.timestamp} <= set(read) or {columns.client, columns.start, columns.end} <= set(
-            read
-        ):
-            names, separator = read, candidate
-            break
-        names = names or read
+    def complete(found: set[str]) -> bool:
+        return {columns.client, columns.timestamp} <= found or {columns.client, columns.start, columns.end} <= found
+
+    names, separator = header(path, complete)
     used = columns.found(names, path)
     twice = sorted({name for name in names if names.count(name) > 1})
     if set(twice) & set(used):
