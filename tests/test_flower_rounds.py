@@ -198,6 +198,18 @@ def test_a_node_that_answers_in_time_once_is_waited_for_again(tmp_path: Path) ->
     assert on[:, 0].tolist() == [False, True, True, True]
 
 
+def test_if_all_were_slow_all_are_waited_for() -> None:
+    def behave(message: Message, reply: Callable[[], Message], seconds: float) -> Answers:
+        first = message.metadata.message_type == "train" and message.metadata.group_id == "1"
+        return [] if first else [(seconds, reply())]
+
+    grid = FakeGrid()
+    grid.connect(100, 0, lambda m, r: behave(m, r, 1.0))
+    grid.connect(101, 1, lambda m, r: behave(m, r, 9.0))
+    strategy = run_digits(grid, None, 2)
+    assert strategy.on[:, :2].tolist() == [[False, False], [True, True]]
+
+
 def test_nobody_there_is_an_empty_round_and_no_hurry() -> None:
     grid = FakeGrid()
     strategy = run_digits(grid, None, 3)

@@ -212,6 +212,25 @@ def test_the_server_evaluates_before_and_after_every_round(monkeypatch: pytest.M
     assert {n: dict(record) for n, record in result.evaluate_metrics_serverapp.items()} == {n: {"n": n} for n in seen}
 
 
+class Decaying(ours.FedAWE):
+    """As Flower's guide has it: a hook that changes what clients are told."""
+
+    def configure_train(self, server_round, arrays, config, grid):
+        assert list(arrays) == list(make_model().state_dict())
+        config["lr"] *= 0.5
+        return super().configure_train(server_round, arrays, config, grid)
+
+
+def test_a_hook_changes_the_configuration_once_a_round_whoever_comes_when(monkeypatch: pytest.MonkeyPatch) -> None:
+    grid = stock_grid(monkeypatch, nodes=2)
+    grid.behaviour[200] = lambda m, r: [(5.0, r())]
+    grid.plan(2.0, lambda: grid.connect(202))
+    started(Decaying(clients=3), grid, 3)
+    said = {(m.metadata.group_id, m.content["config"]["lr"]) for m in grid.sent}
+    assert said == {("1", 0.25), ("2", 0.125), ("3", 0.0625)}
+    assert sum(m.metadata.group_id == "1" for m in grid.sent) == 3
+
+
 def test_one_node_too_many_is_refused_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
     strategy = ours.FedAWE(clients=2)
     started(strategy, stock_grid(monkeypatch, nodes=3), 2)

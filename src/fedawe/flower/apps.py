@@ -16,8 +16,9 @@ from torch import Tensor, nn
 
 from fedawe.algorithms import ALGORITHMS, Algorithm
 from fedawe.errors import UserError
+from fedawe.flower.presence import WHO
 from fedawe.flower.rules import Rules, rules_from
-from fedawe.flower.strategy import WHO, AlgorithmStrategy
+from fedawe.flower.strategy import AlgorithmStrategy
 from fedawe.flower.wire import ROUND
 from fedawe.local import Rate
 from fedawe.rng import rng

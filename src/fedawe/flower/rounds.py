@@ -83,11 +83,10 @@ class Desk:
         """How long a message that is sent now may live."""
         return max(self.deadline - self.clock.now(), 0.0) + GRACE_SECONDS
 
-    def busy(self, node: Connection) -> bool:
-        """Whether the node has a question that it can still answer in time; if it restarted since then, it cannot."""
+    def busy(self) -> set[Connection]:
+        """Nodes with a question that they can still answer in time; one that has reconnected since then is another."""
         now = self.clock.now()
-        open_ones = [*self.questions.values(), *(one for one in self.overdue.values() if now < one.deadline)]
-        return any(one.to == node for one in open_ones)
+        return {one.to for one in [*self.questions.values(), *self.overdue.values()] if now < one.deadline}
 
     def ask(self, asked: Sequence[tuple[Connection, int | None, Message]]) -> None:
         """Send these. A message that the SuperLink does not take was never asked."""

@@ -1,6 +1,7 @@
 """A Flower strategy around any Algorithm: the server holds every client's model, clients hold nothing."""
 
 import hashlib
+import itertools
 import time
 from collections.abc import Callable, Iterable, Mapping
 from logging import WARNING
@@ -20,15 +21,14 @@ from fedawe.algorithms.versions import Versions
 from fedawe.errors import UserError
 from fedawe.flower.absence import renewed
 from fedawe.flower.checkpoint import Folder, Progress
-from fedawe.flower.identity import Connection, Roster, connections
+from fedawe.flower.identity import Connection, Roster
 from fedawe.flower.metrics import finite_metrics, mean_metrics
+from fedawe.flower.presence import Presence
 from fedawe.flower.results import EvaluateFn, Run, recall, with_round
 from fedawe.flower.rounds import Clock, Close, Desk, Question, tell
 from fedawe.flower.rules import Rules
 from fedawe.flower.wire import ROUND, Layout, Refused, check_round, innovation
 from fedawe.records import Line
-
-WHO = f"{MessageType.QUERY}.client_id"  # asks a node which client it is
 
 
 class AlgorithmStrategy(Strategy):
@@ -72,9 +72,7 @@ class AlgorithmStrategy(Strategy):
             Roster(self.rules.clients).to_json(),
             None,
         )
-        self.desk, self.banned = Desk(grid, self.clock), set[Connection]()
-        self.online: dict[int, Connection] = {}
-        self.present: dict[int, Connection] = {}  # by client
+        self.desk = Desk(grid, self.clock)
         run = Run(num_rounds, timeout, train_config or ConfigRecord(), evaluate_config or ConfigRecord(), evaluate_fn)
         if self.rules.folder is None:
             self._begin(fresh)
@@ -94,8 +92,10 @@ class AlgorithmStrategy(Strategy):
     def _begin(self, progress: Progress[Any]) -> None:
         self.state: State = progress.state
         self.statistics, self.on = progress.statistics, progress.on
-        self.roster = Roster(self.rules.clients, self.rules.authenticated, self.rules.identity == "client-id")
+        asks = self.rules.identity == "client-id"
+        self.roster = Roster(self.rules.clients, self.rules.authenticated, asks)
         self.roster.restore(progress.roster)
+        self.presence = Presence(self.roster, self.desk)
 
     def _rounds(self, grid: Grid, run: Run, folder: Folder[Any] | None) -> Result:
         result = Result(arrays=self.arrays())
@@ -118,7 +118,7 @@ class AlgorithmStrategy(Strategy):
 
     def _round(self, n: int, grid: Grid, run: Run, result: Result) -> Line:
         """Round n, from 1: ask, collect, aggregate, evaluate; its line for the record."""
-        replies, closed = self._trained_by_clients(n, grid, run)
+        replies, closed = self._trained_by_clients(n, grid, run, result.arrays)
         trained, metrics = self.aggregate_train(n, replies)
         assert trained is not None
         result.arrays = trained
@@ -146,13 +146,16 @@ class AlgorithmStrategy(Strategy):
         tell("[ROUND %d/%d] %s", n, run.num_rounds, {k: v for k, v in line.items() if k not in ("kind", "round")})
         return line
 
-    def _trained_by_clients(self, n: int, grid: Grid, run: Run) -> tuple[list[Message], Close]:
+    def _trained_by_clients(self, n: int, grid: Grid, run: Run, arrays: ArrayRecord) -> tuple[list[Message], Close]:
         """The valid replies of round n, and why it ended."""
         self.innovations: dict[str, tuple[int, Tensor, Tensor]] = {}  # by message: client, G [d], statistics [b]
+        # An overridden hook may change the configuration, once a round: who comes later in the round gets the same.
+        before = dict(run.train_config)
+        configs = itertools.chain([run.train_config], (ConfigRecord(dict(before)) for _ in itertools.count()))
 
         def ask() -> Iterable[Message]:
-            self.desk.ask(self._identify(grid, len(self.on)))
-            return self.configure_train(n, ArrayRecord(), run.train_config, grid)
+            self.desk.ask(self.presence.look(grid, len(self.on)))
+            return self.configure_train(n, arrays, next(configs), grid) if self.presence.free() else []
 
         return self._exchange(run.timeout, ask, lambda question, reply: self._is_innovation(question, reply, n))
 
@@ -174,7 +177,7 @@ class AlgorithmStrategy(Strategy):
                 if valid(question, reply):
                     self.desk.in_time(question)
                     replies.append(reply)
-            self.desk.ask([(*self._addressee(message), message) for message in ask()])
+            self.desk.ask([(*self.presence.addressee(message), message) for message in ask()])
             closed = self.desk.closed(len(replies), self.rules.quorum)
             if closed is not None:
                 return replies, closed
@@ -184,7 +187,7 @@ class AlgorithmStrategy(Strategy):
         """Whether a reply is an innovation of this round; a reply that says who a node is, is remembered."""
         try:
             if question.client is None:
-                self._introduce(question, reply)
+                self.presence.introduce(question, reply)
                 return False
             check_round(reply.content, n, required=self.rules.identity == "client-id")
             assert question.sent is not None
@@ -196,48 +199,6 @@ class AlgorithmStrategy(Strategy):
         self.innovations[reply.metadata.reply_to_message_id] = (question.client, G, statistics)
         return True
 
-    # ------------------------------------------------------------------------------------------------- who is there
-
-    def _identify(self, grid: Grid, t: int) -> list[tuple[Connection, int | None, Message]]:
-        """Questions to nodes that nobody knows; where a node is a client, it simply becomes one."""
-        self.online = connections(grid)
-        self.present = self.roster.listed(self.online, t)
-        strangers = [one for node, one in self.online.items() if node not in self.roster.claims]
-        strangers = [one for one in strangers if one not in self.banned]
-        if self.rules.identity == "node":
-            for one in sorted(strangers, key=lambda one: (one.since, one.node)):
-                try:
-                    self.present[self.roster.seat(one, self.online)] = one
-                except Refused as error:
-                    self._ban(one, error)
-            return []
-        strangers = [one for one in strangers if (one.node, None) not in self.desk.asked and not self.desk.busy(one)]
-        return [
-            (one, None, Message(RecordDict(), one.node, WHO, ttl=self.desk.ttl(), group_id=str(t + 1)))
-            for one in strangers
-        ]
-
-    def _introduce(self, question: Question, reply: Message) -> None:
-        """A node has said which client it is."""
-        said = [record["client-id"] for record in reply.content.config_records.values() if "client-id" in record]
-        try:
-            if len(said) != 1:
-                raise Refused("identity", f"node {question.to.node} does not say which client it is")
-            self.roster.claim(question.to, said[0])
-        except Refused:
-            self.banned.add(question.to)
-            raise
-        self.desk.in_time(question)
-
-    def _ban(self, one: Connection, error: Refused) -> None:
-        """Not asked again until it connects anew."""
-        self.banned.add(one)
-        self.desk.tally.refuse(error, f"node {one.node}")
-
-    def _addressee(self, message: Message) -> tuple[Connection, int]:
-        node = message.metadata.dst_node_id
-        return self.online[node], self.roster.claims[node]
-
     # -------------------------------------------------------------------------------------- Flower's hooks of a round
 
     def configure_train(
@@ -245,7 +206,7 @@ class AlgorithmStrategy(Strategy):
     ) -> Iterable[Message]:
         """A message for each client that is there, has not been asked in this round, and is not still at work."""
         del arrays, grid  # every client has its own
-        free = self._free()
+        free = self.presence.free()
         sent: dict[bytes, ArrayRecord] = {}  # clients on the same version share one record, and so one upload
         out = []
         for client, one in free.items():
@@ -281,19 +242,13 @@ class AlgorithmStrategy(Strategy):
         del grid
         if not self.rules.evaluate:
             return []
-        free = self._free().values()
+        free = self.presence.free().values()
         return [self._message(MessageType.EVALUATE, one, arrays, config, server_round) for one in free]
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """The mean, weighted by samples."""
         del server_round
         return mean_metrics([reply.content for reply in replies], self.rules.weighted_by)
-
-    def _free(self) -> dict[int, Connection]:
-        """The clients that are there, have not been asked in this round, and are not still at work."""
-        asked = {client for _, client in self.desk.asked}
-        here = {client: one for client, one in self.present.items() if client not in asked}
-        return {client: one for client, one in here.items() if not self.desk.busy(one)}
 
     def _message(self, kind: str, to: Connection, arrays: ArrayRecord, config: ConfigRecord, n: int) -> Message:
         said = ConfigRecord({**config, ROUND: n})

@@ -156,7 +156,7 @@ def innovation(layout: Layout, reply: RecordDict, x: Tensor, max_norm: float) ->
     G = x - returned
     if not (torch.isfinite(G).all() and torch.isfinite(statistics).all()):
         raise Refused("non-finite", "numbers that are not finite")
-    norm, limit = float(torch.linalg.vector_norm(G, dtype=torch.float64)), max_norm or HUGE
+    norm, limit = float(torch.linalg.vector_norm(G, dtype=torch.float64)), min(max_norm or HUGE, HUGE)
     if norm > limit:
         raise Refused("norm", f"an innovation of norm {norm:.4g}, above {limit:.4g}")
     return G, statistics
