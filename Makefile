@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 CORE := $(VENV)/.core
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
 
-.PHONY: install demo test check bench clean
+.PHONY: install demo test check test-deploy chaos bench clean
 
 install: $(STAMP)
 
@@ -29,6 +29,15 @@ check: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+# With TLS, authenticated nodes and Flower's own client processes: several minutes.
+test-deploy: $(STAMP)
+	$(BIN)/python -m pytest tests/test_flower_deploy.py tests/deploy_tls.py
+
+# Random faults over 200 rounds of a real federation: about half an hour; 200 devices for 20 minutes.
+chaos: $(STAMP)
+	$(BIN)/python benchmarks/chaos.py
+	$(BIN)/python benchmarks/devices.py
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/engine.py
