@@ -280,6 +280,73 @@ def test_cyclic_clients_are_on_and_off_in_turn(period: int, p: float, on: int, o
     assert len({tuple(column) for column in first.T}) == cycle
 
 
+# Outages: a group's begin with a chance in every round, last so long, and nobody of it is there meanwhile
+
+
+def test_outages_are_as_likely_as_they_say() -> None:
+    """One round of many draws: groups are independent, so every group of one client each is a coin of its own."""
+    m, p = 400, 0.7
+    dynamics = fedawe.Outages(groups=m, rate=0.05, length=6)
+    draws = [fedawe.Trace.draw(dynamics, [p] * m, 12, seed) for seed in range(100)]
+    on = np.stack([trace.on for trace in draws])  # [draws, T, m]
+    for t in range(12):
+        expected = p * (1 - 0.05) ** min(t + 1, 6)  # none began in this round or the five before
+        assert draws[0].p is not None
+        np.testing.assert_allclose(draws[0].p[t], expected)
+        np.testing.assert_allclose(dynamics.probabilities(t, [p]), [expected])
+        error = math.sqrt(expected * (1 - expected) / on[:, t].size)
+        assert abs(on[:, t].mean() - expected) < STANDARD_ERRORS * error
+
+
+def test_a_group_is_out_together_and_for_whole_lengths() -> None:
+    """Clients that are otherwise always there show the outages themselves."""
+    trace = fedawe.Trace.draw(fedawe.Outages(groups=3, rate=0.03, length=7), [1.0] * 8, 3_000, seed=1)
+    for i in range(8):
+        np.testing.assert_array_equal(trace.on[:, i], trace.on[:, i % 3])
+    groups = trace.on[:, :3]
+    assert len({column.tobytes() for column in groups.T}) == 3  # one group's outages are not another's
+    for group in groups.T:
+        off, _ = runs_of(group)
+        assert min(off) == 7
+        assert max(off) > 7  # where outages overlap
+
+
+def test_who_is_there_between_outages_does_not_depend_on_them() -> None:
+    p = np.linspace(0.1, 0.9, 12)
+    without = fedawe.Trace.draw(fedawe.Stationary(), p, 300, seed=2)
+    with_them = fedawe.Trace.draw(fedawe.Outages(groups=4, rate=0.02, length=5), p, 300, seed=2)
+    everybody = fedawe.Trace.draw(fedawe.Outages(groups=4, rate=0.02, length=5), np.ones(12), 300, seed=2)
+    np.testing.assert_array_equal(with_them.on, without.on & everybody.on)
+    np.testing.assert_array_equal(fedawe.Trace.draw(fedawe.Outages(rate=0), p, 300, seed=2).on, without.on)
+    assert not fedawe.Trace.draw(fedawe.Outages(rate=1), p, 50, seed=2).on.any()
+
+
+def test_a_shorter_draw_of_outages_is_the_beginning_of_a_longer_one() -> None:
+    dynamics, p = fedawe.Outages(groups=3, rate=0.1, length=4), [0.2, 0.5, 0.8, 1.0]
+    whole = fedawe.Trace.draw(dynamics, p, 60, seed=3)
+    for rounds in (1, 3, 4, 5, 59):
+        part = fedawe.Trace.draw(dynamics, p, rounds, seed=3)
+        np.testing.assert_array_equal(part.on, whole.on[:rounds])
+        assert part.p is not None
+        assert whole.p is not None
+        np.testing.assert_array_equal(part.p, whole.p[:rounds])
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"groups": 0}, "groups is 0; expected a number at least 1"),
+        ({"rate": -0.1}, "rate is -0.1; expected a number at least 0 and at most 1"),
+        ({"rate": 1.1}, "rate is 1.1; expected a number at least 0 and at most 1"),
+        ({"rate": math.nan}, "rate is nan"),
+        ({"length": 0}, "length is 0; expected a number at least 1"),
+    ],
+)
+def test_outages_that_cannot_be_are_refused(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        fedawe.Outages(**options)
+
+
 # The paper's rule for p_i
 
 

@@ -78,6 +78,26 @@ COMMANDS = [  # (arguments, what the line must say)
     ("trace draw x.npz --p 0.1 0.2", "p has 2 numbers for 100 clients"),
     ("trace", "Expected one of {draw, show, check}"),
     ("report nowhere", "nowhere"),
+    ("run --image-size 3", "image_size is 3; expected a divisor of the height and width of images"),
+    ("run --task quadratic --evaluate-received", "image_size and evaluate_received are for data"),
+    ("run --dynamics outages:groups=0", "groups is 0; expected a number at least 1"),
+    ("run --dynamics outages:rate=2", "rate is 2.0; expected a number at least 0 and at most 1"),
+    ("run --dynamics outages:groups=1.5", "outages:groups is '1.5'; expected a whole number"),
+    ("run --algorithms mifa:clip_grad=0", "mifa(clip_grad=0): clip_grad is 0.0; expected a positive number"),
+    ("reproduce", "Missing from fedawe reproduce: {fig2,fig3,"),
+    ("reproduce tabel2", "tabel2"),
+    ("reproduce table2 --preset huge", "invalid choice 'huge' for argument '--preset'"),
+    ("reproduce table2 --clip both", "invalid choice 'both' for argument '--clip'"),
+    ("reproduce table2 --preset smoke --jobs 0", "jobs is 0; expected a whole number from 1"),
+    ("reproduce table2 --preset smoke --jobs 0 --dry-run", "jobs is 0; expected a whole number from 1"),
+    ("reproduce fig2 --preset smoke --jobs 0", "jobs is 0; expected a whole number from 1"),
+    ("reproduce table2 --preset smoke --trace t.npz", "--trace is for beyond; table2 has no recorded trace"),
+    ("reproduce beyond --preset smoke --trace none.npz", "none.npz: no such file"),
+    ("reproduce all --preset smoke --trace none.csv", "none.csv: no such file"),
+    ("reproduce table2 --data none", "the data set svhn is not in none; download it (fedawe data download svhn)"),
+    ("reproduce table2 --data none --dry-run", "the data set svhn is not in none"),
+    ("reproduce fig4 --data none", "the data set cifar10 is not in none"),
+    ("reproduce all --preset paper --data none", "the data set svhn is not in none"),
     ("fly", "fly"),
 ]
 
@@ -122,11 +142,15 @@ TRACES = [  # (name, how it is made, what the line must say after the path)
 
 
 @pytest.mark.parametrize(("name", "make", "said"), TRACES, ids=[said[:60] for _, _, said in TRACES])
-@pytest.mark.parametrize("verb", ["check", "run"])
+@pytest.mark.parametrize("verb", ["check", "run", "reproduce"])
 def test_a_mistaken_trace(monkeypatch, capsys, tmp_path, name, make, said, verb):
     make(tmp_path / name)
     monkeypatch.chdir(tmp_path)
-    arguments = ["trace", "check", name] if verb == "check" else ["run", "--dynamics", name, "--out", "out"]
+    arguments = {
+        "check": ["trace", "check", name],
+        "run": ["run", "--dynamics", name, "--out", "out"],
+        "reproduce": ["reproduce", "beyond", "--preset", "smoke", "--trace", name, "--out", "out"],
+    }[verb]
     code, line = fedawe_says(monkeypatch, capsys, *arguments)
     assert code == 2, line
     assert line.startswith(f"fedawe: {name}")

@@ -43,7 +43,7 @@ class Received:
     def init(self, x0: Tensor, m: int) -> ReceivedState:
         """Everyone holds x0."""
         own: State = self.algorithm.init(x0, m)
-        return ReceivedState(own.t, m, own, Versions.of(own.latest, m))
+        return ReceivedState(own.t, m, own, Versions.of(own.latest.clone(), m))
 
     def start(self, state: ReceivedState, A: Tensor) -> Tensor:
         """Where the algorithm has them begin, [k, d]."""
@@ -53,8 +53,10 @@ class Received:
         """The algorithm's round; then A receive what it made."""
         own: State = self.algorithm.aggregate(state.own, t, A, G)
         A = known_clients(A, state)
-        held = state.held.advance(t, A, own.latest) if len(A) else state.held.after(t)
-        return state.after(t, own=own, held=held)
+        if len(A) == 0:
+            return state.after(t, own=own, held=state.held.after(t))
+        # A copy: a checkpoint is refused if two of its tensors are one.
+        return state.after(t, own=own, held=state.held.advance(t, A, own.latest.clone()))
 
     def model(self, state: ReceivedState) -> Tensor:
         """The algorithm's, [d]."""

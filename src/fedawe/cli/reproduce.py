@@ -103,7 +103,7 @@ def write(out: Path, item: str, made: Outcome) -> None:
             path = new_folder(out / "tables") / f"{table.name}.{kind}"
             write_atomically(path, str(table.export(kind)).encode())
         left = show(table, console) if len(table.rows) <= 40 else len(table.columns)
-        more = f" ({left} more columns there)" if 0 < left < len(table.columns) else ""
+        more = f" ({left} more column{'s' if left > 1 else ''} there)" if 0 < left < len(table.columns) else ""
         print(f"{item}: {out / 'tables' / table.name}.csv, .md, .tex{more}")
     for name, figure in made.figures:
         for suffix in ("png", "pdf"):

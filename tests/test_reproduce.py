@@ -1,0 +1,516 @@
+"""`fedawe reproduce all --preset smoke`, once: every table and figure is there and says what the records say."""
+
+import contextlib
+import csv
+import io
+import json
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import matplotlib.image
+import numpy as np
+import pytest
+import torch
+from rich.console import Console
+
+from fedawe import records, runs
+from fedawe.cli import reproduce as verb
+from fedawe.cli.main import main
+from fedawe.compare.results import NAMES
+from fedawe.errors import UserError
+from fedawe.reproduce import Outcome, Plan, Readings, outcome, presets
+from fedawe.reproduce.plan import Item
+
+SEEDS = (0, 1)
+WITHOUT_FEDVARP = [name for name in NAMES if name != "fedvarp"]
+DYNAMICS = ["stationary", "staircase", "sine", "interleaved"]
+# rows and columns as people see them, and the columns of the CSV
+TABLES = {
+    "fig2": (9, 7, 7),
+    "table2-digits": (4 * 8, 8, 2 + 2 * 6),
+    "table8-digits": (7, 1 + 4 * 2, 1 + 4 * 2),
+    "table9": (3 * 7, 8, 14),
+    "table10": (3 * 7, 8, 14),
+    "search-digits": (9, 3, 3),
+    "fairness-1": (8, 2 + 3 * 2, 2 + 3 * 5),
+    "fairness-2": (8, 8, 17),
+    "fairness-3": (8, 8, 17),
+    "fairness-parts": (6, 3, 6),
+    "beyond": (8, 1 + 3 * 2, 1 + 3 * 5),
+}
+WORDS = {"fig2", "table2", "table9", "table10", "search"}
+FIGURES = {"fig2", "fig3", "fig4", "fig5", "fig6", "fig7"}
+
+
+def fedawe(*arguments: str, columns: int = 80) -> str:
+    """What the command writes to a terminal of this width."""
+    said = io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(said):
+        patch.setattr(sys, "argv", ["fedawe", *arguments])
+        patch.setenv("COLUMNS", str(columns))
+        main()
+    return said.getvalue()
+
+
+def contents(folder: Path, pattern: str = "*") -> dict[str, bytes]:
+    found = {str(path.relative_to(folder)): path for path in folder.rglob(pattern) if path.is_file()}
+    return {name: path.read_bytes() for name, path in found.items() if path.name != ".lock"}
+
+
+@dataclass(frozen=True)
+class Smoke:
+    """The suite, run twice: its folder, what it said, and the files after the first time."""
+
+    out: Path
+    said: str
+    said_again: str
+    first: dict[str, bytes]
+
+    def outcome(self, item: Item, readings: Readings | None = None) -> Outcome:
+        return outcome(item, Plan(presets()["smoke"], readings or Readings()), self.out / "runs", None)
+
+    def rows(self, name: str) -> list[dict[str, str]]:
+        with (self.out / "tables" / f"{name}.csv").open(encoding="utf-8", newline="") as file:
+            return list(csv.DictReader(file))
+
+    def accuracy(self, folder: str, label: str, name: str = "test_accuracy") -> list[float]:
+        """The last evaluation of each seed, in percent, from the bare JSON: six rounds have no window of fifty."""
+        found = []
+        for seed in SEEDS:
+            lines = (self.out / "runs" / folder / label / f"seed-{seed}" / "record.jsonl").read_text().splitlines()
+            evaluations = [line for text in lines if (line := json.loads(text))["kind"] == "evaluation"]
+            found.append(100 * max(evaluations, key=lambda line: line["round"])[name])
+        return found
+
+
+@pytest.fixture(scope="module")
+def smoke(tmp_path_factory: pytest.TempPathFactory) -> Smoke:
+    out = tmp_path_factory.mktemp("smoke")
+    call = ("reproduce", "all", "--preset", "smoke", "--jobs", "1", "--out", str(out))
+    said = fedawe(*call)
+    first = contents(out / "smoke")
+    return Smoke(out / "smoke", said, fedawe(*call), first)
+
+
+def label(name: str) -> str:
+    return "fedawe(clip=0.5,eta0=0.1)" if name == "fedawe" else f"{name}(eta0=0.1)"
+
+
+# Every file
+
+
+def test_there_is_every_file_and_no_other(smoke: Smoke) -> None:
+    tables = {f"{name}.{kind}" for name in TABLES for kind in ("csv", "md", "tex")} | {f"{name}.txt" for name in WORDS}
+    assert {path.name for path in (smoke.out / "tables").iterdir()} == tables
+    figures = {f"{name}.{kind}" for name in FIGURES for kind in ("png", "pdf")}
+    assert {path.name for path in (smoke.out / "figures").iterdir()} == figures
+    for name in TABLES:
+        assert f"{smoke.out / 'tables' / name}.csv" in smoke.said
+    for name in FIGURES:
+        assert f"{smoke.out / 'figures' / name}.png" in smoke.said
+
+
+def test_every_run_is_complete_and_evaluates_the_received_mean(smoke: Smoke) -> None:
+    found = [records.read(path) for path in smoke.out.rglob(records.NAME)]
+    assert len(found) == 16 * 2 + 34 + 3 * 16 + 5 * 14 + 18 + 3 * 16
+    assert {record.status for record in found} == {"complete"}
+    for record in found:
+        kept = record.header["settings"]["evaluate_received"] and record.header["algorithm"] != "fedawe"
+        assert all(("received_test_accuracy" in line) == kept for line in record.evaluations)
+
+
+def test_the_same_call_again_repeats_no_run_and_changes_no_file(smoke: Smoke) -> None:
+    assert contents(smoke.out) == smoke.first
+    assert smoke.said_again.count("(they were already)") == smoke.said_again.count("runs complete in") == 29
+    assert "(they were already)" not in smoke.said
+    assert smoke.said_again.replace(" (they were already)", "") == smoke.said
+
+
+# Tables
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_table_has_its_rows_and_columns_in_every_format(smoke: Smoke, name: str) -> None:
+    rows, shown, bare = TABLES[name]
+    with (smoke.out / "tables" / f"{name}.csv").open(encoding="utf-8", newline="") as file:
+        lines = list(csv.reader(file))
+    assert len(lines) == 1 + rows
+    assert {len(line) for line in lines} == {bare}
+    assert len(set(lines[0])) == bare, "every column has a name of its own"
+    markdown = (smoke.out / "tables" / f"{name}.md").read_text().splitlines()
+    assert len(markdown) == 2 + rows
+    assert {line.count("|") - line.count(r"\|") for line in markdown} == {shown + 1}
+    assert re.fullmatch(r"\|(:--\||--:\|)+", markdown[1])
+    tex = (smoke.out / "tables" / f"{name}.tex").read_text()
+    columns = re.search(r"\\begin\{tabular\}\{([lr]+)\}", tex)
+    assert columns is not None
+    assert len(columns[1]) == shown
+    body = tex.partition("\\midrule\n")[2].partition("  \\bottomrule")[0].splitlines()
+    assert len(body) == rows
+    for line in body:
+        assert line.endswith(r" \\")
+        assert len(re.findall(r"(?<!\\)&", line)) == shown - 1
+        assert len(re.findall(r"(?<!\\)\$", line)) % 2 == 0
+        assert not re.search(r"(?<!\\)[%#_]", line)
+        depth = np.cumsum([(c == "{") - (c == "}") for c in re.sub(r"\\[{}]", "", line)])
+        assert depth.min() >= 0
+        assert depth[-1] == 0
+
+
+FOLDERS = {
+    "table2-digits": [(each, f"digits-{each}") for each in DYNAMICS],
+    "table9": [
+        ("γ = 0.3", "digits-sine"),
+        ("γ = 0.2", "digits-sine-gamma=0.2"),
+        ("γ = 0.1", "digits-sine-gamma=0.1"),
+    ],
+    "table10": [(f"α = {alpha}", f"digits-sine-alpha={alpha}") for alpha in ("0.05", "0.1", "1.0")],
+}
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_settings_and_algorithms_say_what_their_records_say(smoke: Smoke, name: str) -> None:
+    algorithms = list(NAMES) if name == "table2-digits" else WITHOUT_FEDVARP
+    expected = [(setting, folder, each) for setting, folder in FOLDERS[name] for each in algorithms]
+    rows = smoke.rows(name)
+    assert [(row["setting"], row["algorithm"]) for row in rows] == [(s, NAMES[each]) for s, _, each in expected]
+    for row, (_, folder, each) in zip(rows, expected, strict=True):
+        for part in ("test", "train"):
+            values = smoke.accuracy(folder, label(each), f"{part}_accuracy")
+            assert float(row[f"{part}_here"]) == pytest.approx(sum(values) / 2, abs=1e-4)
+            assert float(row[f"{part}_here_std"]) == pytest.approx(abs(values[0] - values[1]) / 2**0.5, abs=1e-4)
+            assert row[f"{part}_here_seeds"] == "2"
+            assert (
+                row[f"{part}_paper"] == row[f"{part}_paper_std"] == row[f"{part}_difference"] == ""
+            )  # no digits there
+
+
+def test_the_best_of_a_setting_is_bold(smoke: Smoke) -> None:
+    lines = (smoke.out / "tables" / "table2-digits.md").read_text().splitlines()[2:]
+    rows = smoke.rows("table2-digits")
+    for setting in DYNAMICS:
+        best = max((row for row in rows if row["setting"] == setting), key=lambda row: float(row["test_here"]))
+        bold = [line for line in lines if f"| {setting} |" in line and "**" in line.split("|")[4]]
+        assert [line.split("|")[2].strip() for line in bold] == [best["algorithm"]]
+
+
+def test_table_8_never_is_where_only_round_0_is_a_20th(smoke: Smoke) -> None:
+    rows = smoke.rows("table8-digits")
+    assert [row["algorithm"] for row in rows] == [NAMES[each] for each in WITHOUT_FEDVARP]
+    assert list(rows[0]) == ["algorithm", *(f"{who}_{at}" for at in (7.5, 15, 22.5, 30) for who in ("paper", "here"))]
+    assert {row[f"here_{at}"] for row in rows for at in (7.5, 15, 22.5, 30)} == {""}
+    assert (smoke.out / "tables" / "table8-digits.md").read_text().count(" never |") == 7 * 4
+
+
+def test_the_search_has_every_rate_and_says_which_is_on_the_edge(smoke: Smoke) -> None:
+    rows = smoke.rows("search-digits")
+    assert [row["algorithm"] for row in rows] == [*NAMES, "fedawe, clipped"]
+    for row in rows:
+        for rate in ("0.05", "0.5"):
+            clip = "clip=0.5," if "clipped" in row["algorithm"] else ""
+            path = smoke.out / "runs/search-digits" / f"{row['algorithm'].split(',')[0]}({clip}eta0={rate})" / "seed-0"
+            last = records.read(path / records.NAME).evaluations[-1]
+            assert last["round"] == 4
+            assert float(row[f"eta0_{rate}"]) == pytest.approx(100 * last["test_accuracy"], abs=1e-4)
+    said = (smoke.out / "tables" / "search.txt").read_text()
+    assert said.startswith("digits: the best rate lies on the edge of the grid for FedAWE; FedAvg; ")  # of two rates
+
+
+def test_fairness_evaluates_everyone_in_every_way(smoke: Smoke) -> None:
+    clips = {"fairness-1": ["fedawe"], "fairness-2": [], "fairness-3": list(NAMES)}
+    for table, clipped in clips.items():
+        rows = smoke.rows(table)
+        assert [row["algorithm"] for row in rows] == list(NAMES.values())
+        assert {row["eta0"] for row in rows} == {"0.1"}
+        values = {}
+        for row, each in zip(rows, NAMES, strict=True):
+            run = f"{each}({'clip=0.5,' if each in clipped else ''}eta0=0.1)"
+            for kind in ("mean", "latest", "received"):
+                fedawe = each == "fedawe"
+                prefix = {"mean": "", "latest": "latest_" * fedawe, "received": "received_" * (not fedawe)}[kind]
+                found = smoke.accuracy("digits-sine", run, f"{prefix}test_accuracy")
+                values[each, kind] = np.array(found)
+                assert float(row[kind]) == pytest.approx(np.mean(found), abs=1e-4)
+                if fedawe:
+                    assert row[f"{kind}_lead"] == ""
+                else:
+                    difference = values["fedawe", kind] - values[each, kind]
+                    half = 12.7062047 * abs(difference[0] - difference[1]) / 2  # t of one degree, sd/sqrt(2)
+                    assert float(row[f"{kind}_lead"]) == pytest.approx(difference.mean(), abs=1e-4)
+                    assert float(row[f"{kind}_lead_low"]) == pytest.approx(difference.mean() - half, abs=1e-3)
+                    assert float(row[f"{kind}_lead_high"]) == pytest.approx(difference.mean() + half, abs=1e-3)
+
+
+def test_the_parts_of_fedawe_are_what_they_say(smoke: Smoke) -> None:
+    expected = [
+        ("fedavg(eta0=0.1)", "test_accuracy"),
+        ("fedavg(eta0=0.1)", "received_test_accuracy"),
+        ("fedawe(clip=0.5,eta0=0.1,max_echo=1)", "test_accuracy"),
+        ("fedawe(clip=0.5,eta0=0.1)", "test_accuracy"),
+        ("fedawe(eta0=0.1)", "test_accuracy"),
+        ("fedawe(clip=0.5,eta0=0.1)", "latest_test_accuracy"),
+    ]
+    rows = smoke.rows("fairness-parts")
+    values = [np.mean(smoke.accuracy("digits-sine", *each)) for each in expected]
+    assert [float(row["test"]) for row in rows] == pytest.approx(values, abs=1e-4)
+    assert rows[0]["difference"] == ""
+    for row, value in zip(rows[1:], values[1:], strict=True):
+        assert float(row["difference"]) == pytest.approx(value - values[0], abs=1e-4)
+
+
+def test_beyond_the_paper_everyone_is_run_everywhere(smoke: Smoke) -> None:
+    rows = smoke.rows("beyond")
+    assert [row["algorithm"] for row in rows] == list(NAMES.values())
+    for row, each in zip(rows, NAMES, strict=True):
+        for dynamics in ("markov", "cyclic", "outages"):
+            values = smoke.accuracy(f"digits-{dynamics}", label(each))
+            assert float(row[dynamics]) == pytest.approx(np.mean(values), abs=1e-4)
+
+
+def test_ranks_are_those_of_the_table_whatever_else_was_run(smoke: Smoke) -> None:
+    """The folder of sine has runs of the fairness study besides, which have no rank here."""
+    ranks: dict[str, list[int]] = {name: [] for name in NAMES.values()}
+    for setting in DYNAMICS:
+        means = {
+            row["algorithm"]: float(row["test_here"])
+            for row in smoke.rows("table2-digits")
+            if row["setting"] == setting
+        }
+        for name, mean in means.items():
+            ranks[name].append(1 + sum(other > mean for other in means.values()))
+    said = (smoke.out / "tables" / "table2.txt").read_text()
+    listed = re.search(r"Mean rank over 4 settings \(1 is best\): (.*)\.\n", said)
+    assert listed is not None
+    found = {name: float(rank) for name, rank in (word.rsplit(" ", 1) for word in listed[1].split(", "))}
+    assert found == {name: round(float(np.mean(values)), 1) for name, values in ranks.items()}
+    assert list(found.values()) == sorted(found.values())
+    assert "There is nothing yet to compare the paper's orderings with." in said
+
+
+def test_the_readings_choose_what_is_evaluated(smoke: Smoke) -> None:
+    for kind, fedawe, fedavg in (("latest", "latest_", ""), ("received", "", "received_")):
+        (table,) = smoke.outcome("table2", Readings(evaluate=kind)).tables  # type: ignore[arg-type]
+        rows = {(row[0].text, row[1].text): row[3].values[0] for row in table.rows}
+        for name, prefix in (("fedawe", fedawe), ("fedavg", fedavg)):
+            values = smoke.accuracy("digits-sine", label(name), f"{prefix}test_accuracy")
+            assert rows["sine", NAMES[name]] == pytest.approx(np.mean(values), abs=1e-4)
+
+
+def test_what_has_not_been_run_is_missing_and_nothing_fails(tmp_path: Path) -> None:
+    plan = Plan(presets()["smoke"])
+    for item in ("table2", "table8", "table9", "table10", "search", "fairness", "beyond", "fig3", "fig7"):
+        made = outcome(item, plan, tmp_path, None)  # type: ignore[arg-type]
+        for table in made.tables:
+            numbers = [cell for row in table.rows for cell in row[1:] if cell.text not in NAMES.values()]
+            assert {cell.text for cell in numbers} <= {"—", "0.1"}, table.name  # 0.1 is fairness's eta0
+    assert list(tmp_path.iterdir()) == []
+
+
+# Figures
+
+
+@pytest.mark.parametrize("name", sorted(FIGURES))
+def test_a_figure_is_an_image_with_something_in_it(smoke: Smoke, name: str) -> None:
+    image = matplotlib.image.imread(smoke.out / "figures" / f"{name}.png")
+    height, width, _ = image.shape
+    assert width == 1650  # a page's text at 300 dots per inch
+    assert 400 < height < 2200
+    grey = image[..., :3].mean(2)
+    assert 0.005 < (grey < 0.9).mean() < 0.95
+    # Nothing is cut off at the edges.
+    assert min(grey[0].min(), grey[-1].min(), grey[:, 0].min(), grey[:, -1].min()) > 0.9
+    assert (smoke.out / "figures" / f"{name}.pdf").read_bytes().startswith(b"%PDF")
+
+
+def test_figure_3_has_a_curve_for_each_p(smoke: Smoke) -> None:
+    ((_, made),) = smoke.outcome("fig3").figures
+    assert [ax.get_title() for ax in made.axes] == ["train accuracy (%)", "test accuracy (%)"]
+    for ax, part in zip(made.axes, ("train", "test"), strict=True):
+        curves = [(bars.get_label(), bars.lines[0]) for bars in ax.containers]
+        assert [name for name, _ in curves] == ["p = 0.1", "p = 0.3", "p = 0.5", "p = 1"]
+        for name, curve in curves:
+            gammas = (0.1, 0.2, 0.3, 0.5)
+            np.testing.assert_allclose(curve.get_xdata(), gammas, atol=0.05)
+            folders = [f"digits-same-{name.replace(' ', '')}-gamma={gamma}" for gamma in gammas]
+            values = [np.mean(smoke.accuracy(folder, "fedavg", f"{part}_accuracy")) for folder in folders]
+            np.testing.assert_allclose(np.asarray(curve.get_ydata(), dtype=float), values, rtol=1e-9)
+
+
+def test_figures_4_and_5_show_the_clients(smoke: Smoke) -> None:
+    ((_, partition),) = smoke.outcome("fig4").figures
+    (ax,) = partition.axes
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("client", "class")
+    (bubbles,) = ax.collections
+    where = np.asarray(bubbles.get_offsets())
+    assert set(where[:, 0]) == set(range(20))
+    assert set(where[:, 1]) == set(range(10))
+    ((_, histogram),) = smoke.outcome("fig5").figures
+    assert sum(bar.get_height() for bar in histogram.axes[0].patches) == 20
+
+
+def test_figure_6_shows_three_clients_under_four_dynamics(smoke: Smoke) -> None:
+    ((_, made),) = smoke.outcome("fig6").figures
+    titled = [ax for ax in made.axes if ax.get_title()]
+    assert [ax.get_title() for ax in titled] == ["(a) stationary", "(b) staircase", "(c) sine", "(d) interleaved sine"]
+    t = np.arange(80)
+    sine = lambda gamma: gamma * np.sin(np.pi * t / 10) + 1 - gamma  # noqa: E731
+    swing = {"a": np.ones(80), "b": np.where(t // 10 % 2 == 0, 1, 0.4), "c": sine(0.3), "d": sine(0.4)}
+    for ax in titled:
+        for p, curve in zip((0.1, 0.5, 0.9), ax.lines, strict=True):
+            expected = p * swing[ax.get_title()[1]]
+            if "(d)" in ax.get_title():
+                expected = np.where(expected >= 0.2, expected, 0)
+            np.testing.assert_allclose(np.asarray(curve.get_ydata(), dtype=float), expected, atol=1e-12)
+    below = [ax for ax in made.axes if not ax.get_title()]
+    assert len(below) == 4
+    assert {ax.get_ylim() for ax in below} == {(-0.6, 2.6)}, "the rows of all panels are at the same height"
+    assert {tuple(tick.get_text() for tick in ax.get_yticklabels()) for ax in below} == {("0.1", "0.5", "0.9")}
+
+
+def test_figure_7_smooths_fedawe_alone(smoke: Smoke) -> None:
+    ((_, made),) = smoke.outcome("fig7").figures
+    assert [ax.get_title(loc="left") for ax in made.axes] == ["digits, raw"] * 2 + ["digits, FedAWE smoothed"] * 2
+    assert [ax.get_yscale() for ax in made.axes] == ["log", "linear"] * 2
+    raw, smooth = ({line.get_label(): line for line in ax.lines} for ax in (made.axes[1], made.axes[3]))
+    assert list(raw) == list(smooth) == ["FedAWE", "FedAvg", "MIFA"]
+    ys = {name: np.asarray(line.get_ydata(), dtype=float) for name, line in raw.items()}
+    assert ys["FedAWE"][-1] == pytest.approx(np.mean(smoke.accuracy("digits-sine", label("fedawe"))))
+    for name in ("FedAvg", "MIFA"):
+        np.testing.assert_array_equal(smooth[name].get_ydata(), ys[name])
+    y = ys["FedAWE"]
+    w = 0.99**3  # three rounds between evaluations
+    expected = [y[0], w * y[0] + (1 - w) * y[1], w * (w * y[0] + (1 - w) * y[1]) + (1 - w) * y[2]]
+    np.testing.assert_allclose(np.asarray(smooth["FedAWE"].get_ydata(), dtype=float), expected)
+    ((_, latest),) = smoke.outcome("fig7", Readings(evaluate="latest")).figures
+    last = float(np.asarray(latest.axes[1].lines[0].get_ydata())[-1])
+    assert last == pytest.approx(np.mean(smoke.accuracy("digits-sine", label("fedawe"), "latest_test_accuracy")))
+
+
+# The terminal
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_tables_fit_a_terminal(smoke: Smoke, width: int) -> None:
+    for item in ("table2", "table8", "table9", "search", "fairness", "beyond"):
+        for table in smoke.outcome(item).tables:  # type: ignore[arg-type]
+            shown = io.StringIO()
+            left = verb.show(table, Console(file=shown, width=width))
+            lines = shown.getvalue().splitlines()
+            assert max(map(len, lines)) <= width
+            assert "…" not in shown.getvalue()
+            assert lines[0].startswith(table.caption[:60])
+            heads = [column.title for column in table.columns[: len(table.columns) - left]]
+            header = lines[2 if len(table.caption) <= width else 3].strip()
+            assert re.split(r"\s{3,}", header) == heads
+            assert sum(line.strip().startswith(row[0].text) for line in lines for row in table.rows[:1]) >= 1
+
+
+def test_the_command_says_where_the_rest_of_a_wide_table_is(smoke: Smoke) -> None:
+    assert f"fairness: {smoke.out / 'tables' / 'fairness-1'}.csv, .md, .tex (3 more columns there)" in smoke.said
+    wide = fedawe(
+        "reproduce", "fairness", "--preset", "smoke", "--jobs", "1", "--out", str(smoke.out.parent), columns=200
+    )
+    assert "more column" not in wide
+
+
+# Listing, stopping, going on
+
+
+def test_a_dry_run_lists_every_batch_and_writes_nothing(smoke: Smoke, tmp_path: Path) -> None:
+    before = torch.get_num_threads()
+    said = fedawe("reproduce", "all", "--preset", "smoke", "--dry-run", "--jobs", "2", "--out", str(tmp_path / "new"))
+    torch.set_num_threads(before)
+    assert list(tmp_path.iterdir()) == []
+    *batches, last = said.splitlines()
+    folders = {path.name: len(list(path.glob("*/seed-*/record.jsonl"))) for path in (smoke.out / "runs").iterdir()}
+    listed = {}
+    for line in batches:
+        found = re.fullmatch(r"(\S+): (\d+) runs, (\d+) to do, about [\d.]+ (s|min|h)", line)
+        assert found is not None, line
+        assert found[2] == found[3]
+        listed[found[1]] = int(found[2])
+    assert listed == folders
+    assert re.fullmatch(rf"in all about [\d.]+ (s|min|h) with 2 at once, in {tmp_path}/new/smoke", last)
+
+
+def test_a_dry_run_of_what_is_there_has_nothing_to_do(smoke: Smoke) -> None:
+    said = fedawe("reproduce", "table9", "--preset", "smoke", "--dry-run", "--out", str(smoke.out.parent))
+    assert said.splitlines()[:3] == [
+        "digits-sine: 16 runs, 0 to do, complete",
+        "digits-sine-gamma=0.2: 14 runs, 0 to do, complete",
+        "digits-sine-gamma=0.1: 14 runs, 0 to do, complete",
+    ]
+
+
+def stable(path: Path) -> list[str]:
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    return [json.dumps({key: value for key, value in line.items() if not key.endswith("_seconds")}) for line in lines]
+
+
+def test_an_interrupted_suite_goes_on_where_it_stopped(
+    smoke: Smoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    call = ("reproduce", "fig3", "--preset", "smoke", "--jobs", "1", "--out", str(tmp_path))
+    began: list[str] = []
+
+    def interrupted(task: object, algorithm: object, *rest: object, **named: object) -> Iterator[object]:
+        began.append(str(algorithm))
+        for step in simulate(task, algorithm, *rest, **named):  # type: ignore[arg-type]
+            if len(began) == 12 and step.t == 2:
+                raise KeyboardInterrupt
+            yield step
+
+    simulate = runs.simulate
+    monkeypatch.setattr(runs, "simulate", interrupted)
+    with pytest.raises(SystemExit) as stopped:
+        fedawe(*call)
+    assert stopped.value.code == 130
+    assert "the same command goes on" in capsys.readouterr().err
+    paths = sorted((tmp_path / "smoke").rglob(records.NAME))
+    done = {path: path.read_bytes() for path in paths if records.read(path).end is not None}
+    assert (len(paths), len(done)) == (12, 11)
+    assert not (tmp_path / "smoke" / "figures").exists()
+    fedawe(*call)
+    assert len(began) == 12 + 32 - 11, "only what was not complete is run"
+    assert all(path.read_bytes() == content for path, content in done.items())
+    for path in (tmp_path / "smoke").rglob(records.NAME):
+        assert stable(path) == stable(smoke.out / path.relative_to(tmp_path / "smoke"))
+    assert contents(tmp_path / "smoke" / "figures")["fig3.png"] == contents(smoke.out / "figures")["fig3.png"]
+
+
+def test_a_recorded_trace_is_one_more_column(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from fedawe.trace import Trace
+
+    Trace(np.random.default_rng(0).random((5, 20)) < 0.5).save(tmp_path / "phones.npz")
+    plan = Plan(presets()["smoke"], Readings(), tmp_path / "phones.npz")
+    batch = plan.beyond()[-1]
+    assert batch.folder == "digits-trace-phones"
+    assert (batch.settings.resolved().clients, batch.settings.resolved().rounds) == (20, 5)
+    assert not [text for text in batch.algorithms if text.startswith("fedavg-known")]  # nobody knows p there
+    monkeypatch.setattr(Plan, "beyond", lambda self: [batch])
+    call = ("--preset", "smoke", "--trace", str(tmp_path / "phones.npz"), "--out", str(tmp_path / "out"))
+    fedawe("reproduce", "beyond", *call)
+    with (tmp_path / "out/smoke/tables/beyond.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [bool(row["trace-phones"]) for row in rows] == [name != "fedavg-known" for name in NAMES]
+
+
+def test_what_the_last_run_would_fail_for_is_refused_before_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def stored(name: str, folder: Path | None) -> None:
+        asked.append(name)
+        if name == "cifar10":
+            raise UserError("the data set cifar10 is not there")
+
+    monkeypatch.setattr(verb, "stored", stored)
+    monkeypatch.setattr(verb, "execute", lambda *_: pytest.fail("a run was begun"))
+    with pytest.raises(UserError, match="cifar10 is not there"):
+        verb.Reproduce("table2", "mini", out=tmp_path).run()
+    assert asked == ["svhn", "cifar10"]
+    assert list(tmp_path.iterdir()) == []
