@@ -143,20 +143,26 @@ def test_a_suspended_process_is_stopped_too(start: Any) -> None:
     assert not process.alive
 
 
-def test_the_supervisor_starts_again_whoever_exits(start: Any, tmp_path: Path) -> None:
-    process, supervisor = start(f"open({str(tmp_path / 'lives')!r}, 'a').write('x')"), Supervisor()
+def test_the_supervisor_starts_again_whoever_exits_and_waits_longer_each_time(start: Any, tmp_path: Path) -> None:
+    log = tmp_path / "lives"
+    process, supervisor = start(f"import time; open({str(log)!r}, 'a').write(f'{{time.monotonic()}}\\n')"), Supervisor()
+
+    def lives() -> list[float]:
+        return [float(line) for line in log.read_text().split()] if log.exists() else []
+
     try:
         supervisor.keep(process)
-        lives = tmp_path / "lives"
-        assert until(lambda: lives.exists() and len(lives.read_text()) >= 3, 30)
+        assert until(lambda: len(lives()) >= 4, 60)
         supervisor.release(process)
         until(lambda: not process.alive, 20)
-        seen = len(lives.read_text())
-        time.sleep(2.5)
-        assert len(lives.read_text()) == seen
+        seen = lives()
+        time.sleep(supervisor.FIRST_SECONDS + 0.5)
+        assert lives() == seen
     finally:
         supervisor.close()
-    assert supervisor.restarts == seen - 1
+    assert supervisor.restarts == len(seen) - 1
+    assert seen[2] - seen[1] > 2 * supervisor.FIRST_SECONDS
+    assert seen[3] - seen[2] > 4 * supervisor.FIRST_SECONDS
 
 
 def test_nothing_is_left_when_whoever_began_it_is_killed(tmp_path: Path) -> None:

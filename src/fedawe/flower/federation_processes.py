@@ -183,12 +183,15 @@ class Supervisor:
                     if process.alive:
                         gone_since.pop(process, None)
                         continue
-                    gone = gone_since.setdefault(process, now)
+                    if process not in gone_since:
+                        gone_since[process] = now
+                        process.kill()  # what it left behind in its group would hold the port
+                    gone = gone_since[process]
                     if gone - started > self.SETTLED_SECONDS:
                         pause = self.FIRST_SECONDS
                     if now - gone >= pause and not self._over.is_set():
-                        process.kill()  # what it left behind in its group would hold the port
                         process.start()
+                        del gone_since[process]
                         self.restarts += 1
                         self._wanted[process] = (now, min(2 * pause, self.MOST_SECONDS))
 
