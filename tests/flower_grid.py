@@ -5,7 +5,8 @@ import fedawe.flower  # noqa: F401  # first, since it takes care of the warnings
 # isort: split
 import heapq
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,7 @@ class FakeGrid(Grid):
         self.nodes: dict[int, NodeInfo] = {}
         self.node_config: dict[int, dict[str, Any]] = {}
         self.behaviour: dict[int, Behaviour] = {}
+        self.lock = threading.Lock()
         self.due: list[tuple[float, int, Message]] = []
         self.plans: list[tuple[float, int, Callable[[], None]]] = []  # what happens when
         self.sent: list[Message] = []
@@ -115,11 +117,13 @@ class FakeGrid(Grid):
     def deliver(self, seconds: float, reply: Message) -> None:
         heapq.heappush(self.due, (self.time + seconds, next(self.number), reply))
 
-    def pull_messages(self, message_ids: Iterable[str]) -> Iterator[Message]:
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
         """Everything that is due, whether asked for or not."""
-        list(message_ids)
-        while self.due and self.due[0][0] <= self.time:
-            yield heapq.heappop(self.due)[2]
+        found = []
+        with self.lock:
+            while self.due and self.due[0][0] <= self.time:
+                found.append(heapq.heappop(self.due)[2])
+        return found
 
 
 def strategy_on(grid: FakeGrid, out: Path | None, **rules: Any) -> AlgorithmStrategy:

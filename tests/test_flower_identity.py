@@ -42,6 +42,15 @@ def test_under_authentication_a_client_belongs_to_the_first_key() -> None:
     assert roster.listed(online(renumbered, C), 1) == {0: renumbered}
 
 
+def test_authentication_that_comes_later_leaves_no_back_door() -> None:
+    before = Roster(1)
+    before.claim(A, 0)
+    before.claim(B, 0)
+    roster = Roster(1, authenticated=True)
+    roster.restore(before.to_json())
+    assert roster.listed(online(A), 0) == {}
+
+
 @pytest.mark.parametrize("said", [-1, 2, True, "0", 1.0, None, [0]])
 def test_only_numbers_of_clients_are_claims(said: Any) -> None:
     with pytest.raises(Refused, match="there are 0 to 1"):

@@ -16,6 +16,7 @@ from flwr.serverapp import Grid
 from flwr.supercore import log
 
 from fedawe.flower.identity import Connection
+from fedawe.flower.pulls import Pulls
 from fedawe.flower.wire import Refused, payload
 
 Close = Literal["quorum", "all", "deadline"]
@@ -62,7 +63,7 @@ class Desk:
     """Where questions go out and answers come in, from round to round."""
 
     def __init__(self, grid: Grid, clock: Clock) -> None:
-        self.grid, self.clock = grid, clock
+        self.grid, self.pulls, self.clock = grid, Pulls(grid), clock
         self.questions: dict[str, Question] = {}  # of this round, by message
         self.overdue: dict[str, Question] = {}  # of earlier rounds
         self.answered: set[str] = set()  # messages of this round that have been answered
@@ -105,9 +106,9 @@ class Desk:
         """Replies to questions of this round that are no errors; every other is refused here."""
         now = self.clock.now()
         self.overdue = {name: one for name, one in self.overdue.items() if now < one.deadline + LATE_SECONDS}
-        names = [*self.questions, *self.overdue]
+        names = {name: one.to.node for name, one in [*self.questions.items(), *self.overdue.items()]}
         out: list[tuple[Question, Message]] = []
-        for reply in self.grid.pull_messages(names) if names else []:
+        for reply in self.pulls.replies(names):
             name = reply.metadata.reply_to_message_id
             try:
                 question = self._matched(name, reply)
