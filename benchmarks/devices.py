@@ -11,6 +11,7 @@ import argparse
 import json
 import os
 import platform
+import signal
 import subprocess
 import sys
 import tempfile
@@ -19,7 +20,7 @@ import time
 import traceback
 from collections import defaultdict
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -58,7 +59,7 @@ def main() -> None:
         "num-rounds": 100_000,
         "out": str((given.out / "out").absolute()),
     }
-    with Federation(given.real, given.out) as federation:
+    with Federation(given.real, given.out, database=False) as federation:
         app = write_app(given.out / "app")
         sharing = [
             subprocess.Popen(
@@ -143,7 +144,14 @@ def report(out: Path, seen: Seen, given: argparse.Namespace) -> None:
 
 def share(port: int, clients: list[int], config: dict[str, Any], seconds: float) -> None:
     """The devices `clients`, each in a thread."""
+    from flwr.supernode import fleet_http_connection
+
+    def fail(code: int, message: str = "") -> NoReturn:
+        raise ConnectionError(f"{code}: {message}")
+
     torch.set_num_threads(1)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # with which Flower ends a node that the SuperLink does not know
+    vars(fleet_http_connection)["flwr_exit"] = fail  # one device that is not let in must not end the process of all
     threads = [threading.Thread(target=device, args=(port, i, config), daemon=True) for i in clients]
     for thread in threads:
         thread.start()

@@ -31,12 +31,23 @@ class Federation:
     folder: logs, Flower's own files and the SuperLink's database; a federation in the same folder goes on from there.
     tls: certificates, and nodes that must show their key. port: the SuperLink's, 0 for any that is free.
     warm: clients are forked from a process that has PyTorch loaded, instead of loading it for every message.
+    database: the SuperLink keeps its state in SQLite, and knows its nodes again when it was killed; in memory it serves
+    more nodes at once (with 200 of them SQLite answers "database is locked").
     """
 
-    def __init__(self, nodes: int, folder: Path, *, tls: bool = False, port: int = 0, warm: bool = True) -> None:
+    def __init__(
+        self,
+        nodes: int,
+        folder: Path,
+        *,
+        tls: bool = False,
+        port: int = 0,
+        warm: bool = True,
+        database: bool = True,
+    ) -> None:
         if nodes < 1:
             raise UserError(f"nodes is {nodes}; expected a whole number from 1")
-        self.setup = Setup(folder, tls=tls, port=port)
+        self.setup = Setup(folder, tls=tls, port=port, database=database)
         self.folder, self.port = self.setup.folder, self.setup.port
         self._warm = warm
         self._keeper: subprocess.Popen[bytes] | None = None

@@ -28,10 +28,10 @@ def check_flower() -> None:
 class Setup:
     """The folder of a federation, the SuperLink's port, and the commands that belong to them."""
 
-    def __init__(self, folder: Path, *, tls: bool, port: int) -> None:
+    def __init__(self, folder: Path, *, tls: bool, port: int, database: bool) -> None:
         check_flower()
         self.port = check_port(port) if port else free_port()
-        self.folder, self.tls = new_folder(folder.absolute()), tls
+        self.folder, self.tls, self.database = new_folder(folder.absolute()), tls, database
         self.mark = uuid.uuid4().hex
         self.commands = Path(sys.executable).parent
         self.keys = self.folder / "keys"
@@ -63,8 +63,9 @@ class Setup:
 
     def link(self) -> Process:
         """The SuperLink; its database lets it know its nodes again after a crash."""
-        flags = ["--host", "127.0.0.1", "--port", str(self.port), "--database", str(self.folder / "superlink.db")]
-        flags += ["--disable-runtime-dependency-installation"]
+        flags = ["--host", "127.0.0.1", "--port", str(self.port), "--disable-runtime-dependency-installation"]
+        if self.database:
+            flags += ["--database", str(self.folder / "superlink.db")]
         if self.tls:
             flags += ["--ssl-ca-certfile", str(self.keys / "ca.crt"), "--ssl-certfile", str(self.keys / "server.crt")]
             flags += ["--ssl-keyfile", str(self.keys / "server.key"), "--enable-supernode-auth"]
