@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import secrets
 import shlex
 import shutil
@@ -23,10 +24,9 @@ import torch
 
 import fedawe
 from fedawe import records, suite
-from fedawe.engines import Inline, ray_actors, ray_cluster
-from fedawe.engines.ray_actors import Actors, Answer
-from fedawe.engines.ray_cluster import Cluster, reach
-from fedawe.engines.ray_engine import RayEngine
+from fedawe.engines import Inline, RayCluster, RayEngine, ray_actors, ray_cluster
+from fedawe.engines.ray_actors import Answer
+from fedawe.engines.ray_cluster import reach
 from fedawe.engines.ray_store import LARGE, Store, pack, unpack
 from fedawe.experiment import Contender, Settings
 from fedawe.suite import Execution
@@ -91,6 +91,8 @@ def private():
         patch.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         patch.delenv("RAY_ADDRESS", raising=False)
+        for name in ("SERVER_CHECK_CHANNEL_TIMEOUT_S", "MAX_CONNECTION_TIMEOUT_S"):
+            patch.setenv(f"RAY_CLIENT_{name}", "120")  # a busy machine is no failure
         yield Path(folder)
     shutil.rmtree(folder, ignore_errors=True)
 
@@ -105,7 +107,7 @@ def nodes(private):
 
 @pytest.fixture(scope="module")
 def cluster(nodes):
-    with Cluster(nodes.address) as found:
+    with RayCluster(nodes.address) as found:
         yield found
 
 
@@ -145,12 +147,12 @@ def processes_of(folder):
 
 def small(stacked=False) -> Classification:
     draw = np.random.default_rng(0)
-    x, y = draw.integers(256, size=(480, 32, 32, 3), dtype=np.uint8), draw.integers(4, size=480)
+    x, y = draw.integers(256, size=(1440, 16, 16, 3), dtype=np.uint8), draw.integers(4, size=1440)
     assert x.nbytes > LARGE
     test = torch.from_numpy(x[:50]), torch.from_numpy(y[:50])
     data = Data("svhn", torch.from_numpy(x), torch.from_numpy(y), *test, (0.4, 0.5, 0.6), (0.2, 0.3, 0.4))
     task = Classification(
-        data, ConvNet((3, 32, 32), (16,), 4), list(np.arange(480).reshape(20, 24)), augment=Augment(True)
+        data, ConvNet((3, 16, 16), (16,), 4), list(np.arange(1440).reshape(20, 72)), augment=Augment(True)
     )
     task.stacked_clients = stacked
     return task
@@ -335,10 +337,10 @@ def grouping(out):
     return "stacked" if json.loads((out / "experiment.json").read_text())["stacked"] else "one"
 
 
-def test_runs_spread_over_nodes_are_the_same_runs_even_if_a_node_is_lost(nodes, vacant, tmp_path, monkeypatch):
+def test_runs_spread_over_nodes_are_the_same_runs_even_if_a_node_is_lost(nodes, vacant, tmp_path):
     settings = Settings(model="softmax", clients=20, rounds=200, batch=16, evaluate_every=50)
     contenders = [Contender.parse(name) for name in ("fedawe", "mifa")]
-    told, replaced, replace = [], [], Actors._replace
+    told, warned = [], []
 
     def tell(progress):
         told.append(progress)
@@ -346,16 +348,14 @@ def test_runs_spread_over_nodes_are_the_same_runs_even_if_a_node_is_lost(nodes, 
             lost.set()
             nodes.lose()
 
-    def count(actors, actor):
-        replaced.append(actor)
-        replace(actors, actor)
-
-    monkeypatch.setattr(Actors, "_replace", count)
     lost, out = threading.Event(), tmp_path / "spread"
     execution = Execution(engine=f"ray:{nodes.address}", jobs=2, checkpoint_every=20)
-    found = list(suite.run(settings, contenders, (0, 1), out, command="", execution=execution, tell=tell))
+    found = list(
+        suite.run(settings, contenders, (0, 1), out, command="", execution=execution, tell=tell, warn=warned.append)
+    )
     nodes.regain()
-    assert len(replaced) == 1
+    assert len(warned) == 1
+    assert "a worker or node of the cluster was lost" in warned[0]
     assert [record.status for record in found] == ["complete"] * 4
     assert {record.path.is_relative_to(out) for record in found} == {True}
     execution = Execution(engine=grouping(out))
@@ -410,7 +410,7 @@ def test_a_run_that_was_stopped_on_a_ray_of_its_own_goes_on_at_another(nodes, va
     while not list(out.rglob("checkpoint-*")) and process.poll() is None:
         time.sleep(0.01)
     os.killpg(process.pid, signal.SIGINT)
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate(timeout=240)
     assert process.returncode == 130, said
     assert said.splitlines()[-1] == "fedawe: stopped; the same command goes on from the last checkpoint"
     assert processes_of(folder) == []
@@ -418,12 +418,12 @@ def test_a_run_that_was_stopped_on_a_ray_of_its_own_goes_on_at_another(nodes, va
     shutil.rmtree(folder)
     monkeypatch.undo()
     process = command(*flags, f"ray://127.0.0.1:{nodes.port}")
-    done, said = process.communicate(timeout=120)
+    done, said = process.communicate(timeout=240)
     assert "1 of 1 runs complete" in done, said
     process = command(
         "--out", tmp_path / "alone", "--rounds", "400", "--checkpoint-every", "10", "--engine", grouping(out)
     )
-    assert "1 of 1 runs complete" in process.communicate(timeout=120)[0]
+    assert "1 of 1 runs complete" in process.communicate(timeout=240)[0]
     assert_same_runs(out, tmp_path / "alone")
 
 
@@ -457,12 +457,14 @@ def test_a_cluster_that_cannot_be_reached_is_said_in_one_line(greeting, tmp_path
     assert not (tmp_path / "x").exists()
 
 
-def test_the_command_line_says_it_in_one_line_too(tmp_path):
-    process = command("--engine", "ray://127.0.0.1:9", "--out", tmp_path / "x")
-    done, said = process.communicate(timeout=60)
-    assert (process.returncode, done) == (2, "")
-    assert said.startswith("fedawe: no Ray answers at ray://127.0.0.1:9; expected a running cluster")
-    assert len(said.splitlines()) == 1
+def test_ray_is_imported_only_when_it_is_used_and_a_mistake_is_one_line():
+    code = "import sys; from fedawe.cli.main import main; assert 'ray' not in sys.modules; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "run", "--engine", "ray://127.0.0.1:9"], capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("fedawe: no Ray answers at ray://127.0.0.1:9; expected a running cluster")
+    assert len(done.stderr.splitlines()) == 1
 
 
 @pytest.mark.parametrize("engine", ["ray:", "ray:6379", "ray:head", "ray://", "ray:head:port", "ray:[::1]:99999999"])
@@ -492,12 +494,25 @@ def test_a_ray_on_this_machine_is_found_if_it_still_answers(private, nodes, monk
         reach("auto")
 
 
+def test_a_connection_that_is_lost_is_no_bug_of_ours(cluster, nodes):
+    with (
+        pytest.raises(fedawe.UserError, match=r"connection to Ray is lost .* goes on from the last checkpoint"),
+        RayCluster(),
+    ):
+        raise ConnectionError("Client is shutting down.")
+    with pytest.raises(BrokenPipeError), RayCluster():
+        raise BrokenPipeError
+    assert cluster.cores() == 2  # it was not theirs to close
+
+
+def test_the_code_in_the_docs_runs(vacant, capsys):
+    page = (Path(__file__).parent.parent / "docs" / "ray.md").read_text()
+    (code,) = re.findall(r"```py\n(.*?)```", page, re.DOTALL)
+    exec(code, {})
+    assert capsys.readouterr().out == "True\n"
+
+
 def test_without_ray_it_says_how_to_install_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(fedawe.UserError, match=r"needs Ray, which is not installed here: pip install 'fedawe\[ray\]'"):
         Execution(engine="ray").check()
-
-
-def test_ray_is_imported_only_when_it_is_used():
-    code = "import sys, fedawe.cli.main; assert 'ray' not in sys.modules"
-    subprocess.run([sys.executable, "-c", code], check=True)

@@ -15,7 +15,7 @@ import torch
 
 from fedawe import records
 from fedawe.engines import Engine, Inline, Processes, best_workers, better_stacked, keep_freed_memory
-from fedawe.engines.ray_cluster import FORMS, Cluster, address_of, reach
+from fedawe.engines.ray_cluster import FORMS, RayCluster, address_of, reach
 from fedawe.engines.ray_engine import RayEngine
 from fedawe.engines.ray_runs import Errand, spread
 from fedawe.errors import UserError
@@ -137,7 +137,7 @@ def _each(
         cluster = None
         if execution.cluster is not None:
             number = execution.workers or (execution.jobs if execution.jobs > 1 else None)
-            cluster = held.enter_context(Cluster(execution.cluster, number))
+            cluster = held.enter_context(RayCluster(execution.cluster, number))
         held.enter_context(folder.held())
         folder.prepare(worlds)
         if execution.jobs == 1 or len(todo) == 1:
@@ -151,7 +151,7 @@ def _each(
             yield from _at_once(folder, names, worlds[0].task.stacked, execution, tell, warn)
 
 
-def _engine(todo: Sequence[Run], execution: Execution, cluster: Cluster | None, warn: Warn) -> Engine:
+def _engine(todo: Sequence[Run], execution: Execution, cluster: RayCluster | None, warn: Warn) -> Engine:
     first, rows = todo[0], max(int(run.world.trace.on.sum(1).max()) for run in todo)
     if cluster is not None:
         return RayEngine(first.world.task, first.local, cluster, execution.workers, warn)
@@ -210,13 +210,13 @@ def _at_once(
                     raise
         told.put(None)
         listener.join()
+    _tell_of(failed, len(names), ours)
+
+
+def _tell_of(failed: Sequence[str], of: int, ours: bool) -> None:
     if failed:
-        raise _some_failed(failed, len(names), ours)
-
-
-def _some_failed(failed: Sequence[str], of: int, ours: bool) -> Exception:
-    lines = [f"{len(failed)} of {of} runs failed, the others are complete:", *failed]
-    return (RuntimeError if ours else UserError)("\n".join(lines))
+        lines = [f"{len(failed)} of {of} runs failed, the others are complete:", *failed]
+        raise (RuntimeError if ours else UserError)("\n".join(lines))
 
 
 class _Failed(Exception):
@@ -255,7 +255,7 @@ def _passed_on(tell: Tell, warn: Warn) -> Callable[[Any], None]:
 
 
 def _on_cluster(
-    cluster: Cluster,
+    cluster: RayCluster,
     folder: Folder,
     todo: Sequence[Run],
     contenders: Sequence[Contender],
@@ -277,8 +277,7 @@ def _on_cluster(
         else:
             ours = ours or outcome.kind == "failed"
             failed.append(f"{todo[n].name}: {outcome.said}")
-    if failed:
-        raise _some_failed(failed, len(todo), ours)
+    _tell_of(failed, len(todo), ours)
 
 
 def _run_there(

@@ -1,8 +1,20 @@
-"""How client work is executed: in this process, or in several."""
+"""How client work is executed: in this process, in several, or on a cluster."""
 
 from fedawe.engines.base import Engine, Inline
 from fedawe.engines.calibrate import best_workers, better_stacked, cores
 from fedawe.engines.memory import keep_freed_memory
 from fedawe.engines.processes import Processes
+from fedawe.engines.ray_cluster import RayCluster
+from fedawe.engines.ray_engine import RayEngine
 
-__all__ = ["Engine", "Inline", "Processes", "best_workers", "better_stacked", "cores", "keep_freed_memory"]
+__all__ = [
+    "Engine",
+    "Inline",
+    "Processes",
+    "RayCluster",
+    "RayEngine",
+    "best_workers",
+    "better_stacked",
+    "cores",
+    "keep_freed_memory",
+]

@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 import torch
 
 from fedawe.engines.memory import keep_freed_memory
-from fedawe.engines.ray_cluster import Cluster
+from fedawe.engines.ray_cluster import RayCluster
 from fedawe.errors import UserError
 
 LISTEN = 30.0  # seconds without an answer after which we ask who is still there, and in which they must say so
@@ -58,7 +58,7 @@ class Answer(Generic[W]):
 class Actors(Generic[W]):
     """At most `number` actors at work; W is what a question is remembered by."""
 
-    def __init__(self, cluster: Cluster, kind: type[Actor], number: int, warn: Callable[[str], None]) -> None:
+    def __init__(self, cluster: RayCluster, kind: type[Actor], number: int, warn: Callable[[str], None]) -> None:
         self.ray, self.warn = cluster.ray, warn
         # Two threads: one for the work, one for `alive`. Ray must not repeat or restart anything by itself.
         self.kind = self.ray.remote(num_cpus=1, max_concurrency=2, max_restarts=0, max_task_retries=0)(kind)
@@ -81,11 +81,12 @@ class Actors(Generic[W]):
     def next(self) -> Answer[W] | None:
         """The next answer, when it is there; None if there is another free actor instead."""
         while not self.silent:
-            call = self._first([*self.busy, *self.starting], LISTEN if self.busy else PATIENCE)
-            if call in self.busy:
-                return self._answer(call)
-            if call is not None:
-                self._started(call)
+            calls = [*self.busy, *self.starting]
+            done, _ = self.ray.wait(calls, num_returns=1, timeout=LISTEN if self.busy else PATIENCE)
+            if done and done[0] in self.busy:
+                return self._answer(done[0])
+            if done:
+                self._started(done[0])
                 return None
             if not self.busy:
                 raise UserError(
@@ -95,14 +96,6 @@ class Actors(Generic[W]):
             self._listen()
         return Answer(self.silent.popleft())
 
-    def _first(self, calls: list[Any], seconds: float) -> Any:
-        """Whichever is done first, or None if none is in so many seconds."""
-        try:
-            done, _ = self.ray.wait(calls, num_returns=1, timeout=seconds)
-        except ConnectionError as error:
-            raise self._cut_off(error) from None
-        return done[0] if done else None
-
     def _answer(self, call: Any) -> Answer[W]:
         actor, asked = self.busy.pop(call)
         try:
@@ -111,10 +104,8 @@ class Actors(Generic[W]):
             cause = getattr(error, "cause", None)  # what the actor's own code raised, if it did
             if cause is not None and not isinstance(cause, self.ray.exceptions.RayError):
                 raise RuntimeError(f"a worker failed:\n{error}") from None
-            self._replace(actor)
+            self._lost(actor)
             return Answer(asked)
-        except ConnectionError as error:
-            raise self._cut_off(error) from None
         self.free.append(actor)
         return Answer(asked, said, actor)
 
@@ -124,7 +115,7 @@ class Actors(Generic[W]):
         _, silent = self.ray.wait(list(calls), num_returns=len(calls), timeout=LISTEN)
         for call in silent:
             actor, asked = self.busy.pop(calls[call])
-            self._replace(actor)
+            self._lost(actor)
             self.silent.append(asked)
 
     def _start(self) -> None:
@@ -140,7 +131,8 @@ class Actors(Generic[W]):
             if self.failures > FAILURES:
                 said = " ".join(str(error).split())
                 raise UserError(f"the cluster cannot start workers; is fedawe on all nodes? Ray says: {said}") from None
-            self._replace(actor)
+            self._kill(actor)
+            self._start()
             return
         self.failures = 0
         for name in ("fedawe", "torch", "numpy"):
@@ -154,16 +146,14 @@ class Actors(Generic[W]):
             )
         self.free.append(actor)
 
-    def _replace(self, actor: Any) -> None:
+    def _lost(self, actor: Any) -> None:
+        self.warn("a worker or node of the cluster was lost; what it was at is done again by another")
         self._kill(actor)
         self._start()
 
     def _kill(self, actor: Any) -> None:
         with suppress(self.ray.exceptions.RayError, ConnectionError, ValueError):
             self.ray.kill(actor)
-
-    def _cut_off(self, error: ConnectionError) -> UserError:
-        return UserError(f"the connection to Ray is lost ({error}); the same command goes on from the last checkpoint")
 
     def close(self) -> None:
         """Give all cores back."""

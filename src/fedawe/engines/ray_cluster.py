@@ -84,7 +84,7 @@ def _answers(address: str) -> bool:
         return False
 
 
-class Cluster:
+class RayCluster:
     """A connection to Ray: the one this program has already, or a new one that ends with `close`.
 
     address  HOST:PORT from a machine of the cluster, ray://HOST:PORT from any other; "auto" for the one that
@@ -129,8 +129,12 @@ class Cluster:
             os.environ.pop(name, None)
         self.lent = []
 
-    def __enter__(self) -> "Cluster":
+    def __enter__(self) -> "RayCluster":
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self.close()
+        if type(error) is ConnectionError:  # what Ray raises when the head of a cluster no longer answers
+            raise UserError(
+                f"the connection to Ray is lost ({error}); the same command goes on from the last checkpoint"
+            ) from None

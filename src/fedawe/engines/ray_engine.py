@@ -11,7 +11,7 @@ from torch import Tensor
 from fedawe.engines.base import Divisible
 from fedawe.engines.processes import one_thread
 from fedawe.engines.ray_actors import Actor, Actors
-from fedawe.engines.ray_cluster import Cluster, imported
+from fedawe.engines.ray_cluster import RayCluster, imported
 from fedawe.engines.ray_store import Array, Store, pack, unpack
 from fedawe.local import Local, check_finite, groups, train
 from fedawe.tasks.base import Metrics, Task
@@ -94,7 +94,7 @@ class RayEngine:
         self,
         task: Task,
         local: Local,
-        cluster: Cluster,
+        cluster: RayCluster,
         workers: int | None = None,
         warn: Callable[[str], None] = lambda _: None,
     ) -> None:

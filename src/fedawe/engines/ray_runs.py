@@ -13,7 +13,7 @@ from typing import Any, Literal
 import torch
 
 from fedawe.engines.ray_actors import Actor, Actors
-from fedawe.engines.ray_cluster import Cluster, imported
+from fedawe.engines.ray_cluster import RayCluster, imported
 from fedawe.engines.ray_store import Store, pack, unpack
 from fedawe.errors import UserError
 from fedawe.files import new_folder, write_atomically
@@ -95,7 +95,7 @@ class Runner(Actor):
 
 
 def spread(
-    cluster: Cluster,
+    cluster: RayCluster,
     function: Callable[..., None],
     errands: Sequence[Errand],
     at_once: int,

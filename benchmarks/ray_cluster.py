@@ -1,0 +1,112 @@
+"""What a second node is worth: the SVHN network on one and on two single-core Ray nodes of this machine, in turns.
+
+usage: python benchmarks/ray_cluster.py [--turns 5] [--seconds 10] [--data FOLDER]
+
+The two and the processes of one machine are timed one after the other in every turn, so that a busy machine slows all;
+a ratio is taken within a turn. Both nodes and the driver must have a core's time: run it on an otherwise idle machine.
+"""
+
+import argparse
+import os
+import secrets
+import shlex
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from engine import chosen, ratio, spread, svhn_like
+
+import fedawe
+from fedawe.engines import Engine, Processes, RayCluster, RayEngine, keep_freed_memory
+from fedawe.environment import environment
+from fedawe.experiment import Settings, World
+from fedawe.tasks import Task
+
+CLIENTS, ACTIVE = 100, 20
+LOCAL = fedawe.Local(fedawe.Rate(0.05), 10, 128)
+MEMORY = 2**30  # of each node
+
+
+@contextmanager
+def nodes() -> Iterator[str]:
+    """A head without cores for this process, and two nodes of one core each; nothing of them is left afterwards."""
+    with tempfile.TemporaryDirectory(prefix="ray", dir="/tmp") as folder:  # names of sockets must be short
+        os.environ.update(RAY_TMPDIR=folder, RAY_USAGE_STATS_ENABLED="0")
+        os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32))
+        from ray.cluster_utils import Cluster
+
+        found: Any = Cluster()
+        try:
+            found.add_node(num_cpus=0, include_dashboard=False, object_store_memory=MEMORY)
+            for _ in range(2):
+                found.add_node(num_cpus=1, object_store_memory=MEMORY)
+            yield found.address
+        finally:
+            found.shutdown()
+
+
+def on_nodes(task: Task, cluster: RayCluster, number: int) -> Engine:
+    engine = RayEngine(task, LOCAL, cluster, number)
+    while engine.actors.starting:
+        engine.actors.next()
+    return engine
+
+
+def steps_per_second(task: Task, engine: Engine, seconds: float) -> float:
+    """Local steps of whole rounds of FedAWE, after one round to warm up; and the engine is closed."""
+    rounds = fedawe.simulate(task, fedawe.FedAWE(), chosen(1000, CLIENTS, ACTIVE), LOCAL, seed=0, engine=engine)
+    next(rounds)
+    began, done = time.perf_counter(), 0
+    while time.perf_counter() - began < seconds:
+        next(rounds)
+        done += ACTIVE * LOCAL.steps
+    rate = done / (time.perf_counter() - began)
+    engine.close()
+    return rate
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=10.0, help="of each measurement")
+    parser.add_argument("--data", type=Path, help="folder in which `fedawe data` keeps svhn (default: random images)")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    keep_freed_memory()
+    task: Task = svhn_like(CLIENTS)
+    if arguments.data is not None:
+        settings = Settings(task="svhn", clients=CLIENTS, augment="none", alpha=1.0).resolved()
+        task = World.of(settings, 0, arguments.data).task
+    rates: dict[str, list[float]] = {"one": [], "two": [], "processes": []}
+    with nodes() as address, RayCluster(address) as cluster:
+        engines: dict[str, Callable[[], Engine]] = {
+            "one": lambda: on_nodes(task, cluster, 1),
+            "two": lambda: on_nodes(task, cluster, 2),
+            "processes": lambda: Processes(task, LOCAL, 2, ACTIVE, task.initial(0)),
+        }
+        for turn in range(arguments.turns):
+            for name, build in engines.items():
+                rates[name].append(steps_per_second(task, build(), arguments.seconds))
+            print(f"turn {turn + 1}:", {name: round(found[-1], 1) for name, found in rates.items()}, file=sys.stderr)
+    command = shlex.join(["python", os.path.relpath(__file__), *sys.argv[1:]])
+    data = "svhn" if arguments.data is not None else "random images"
+    print(f"`{command}`; {data}, {ACTIVE} of {CLIENTS} clients, {LOCAL.steps} steps of batch {LOCAL.batch}; ", end="")
+    print(
+        f"n = {arguments.turns} turns, medians (least to most);",
+        ", ".join(f"{k} {v}" for k, v in environment().items()),
+    )
+    print("\n| what | found | wanted |\n| --- | --- | --- |")
+    for name, what in (("one", "one node"), ("two", "two nodes"), ("processes", "two processes, without Ray")):
+        print(f"| local steps/s, {what} | {statistics.median(rates[name]):.1f} | |")
+    print(f"| two nodes / one | {spread(ratio(rates, 'two', 'one'))} | >= 1.6 |")
+    print(f"| two nodes / two processes | {spread(ratio(rates, 'two', 'processes'))} | |")
+
+
+if __name__ == "__main__":
+    main()
