@@ -2,7 +2,7 @@
 
 SIGKILL and SIGSTOP of nodes, server app and SuperLink; replies that are late, doubled, corrupted, cut off, or lies.
 
-Run: python benchmarks/chaos.py [--rounds 200 --nodes 5 --seed 0 --out DIR]
+Run: python benchmarks/chaos.py [--rounds 200 --nodes 4 --seed 0 --out DIR]
 """
 
 import argparse
@@ -73,8 +73,8 @@ class Campaign:
             "SIGSTOP SuperLink": lambda: self.sleep(-1),
         }
         plan = ["SIGKILL node"] * 12 + ["SIGTERM node"] * 4 + ["SIGSTOP node"] * 10 + ["SIGKILL all nodes"] * 2
-        plan += ["SIGKILL server app"] * 5 + ["SIGKILL SuperLink and server app"] * 5
-        plan += ["SIGSTOP server app"] * 3 + ["SIGSTOP SuperLink"] * 3
+        plan += ["SIGKILL server app"] * 4 + ["SIGKILL SuperLink and server app"] * 4
+        plan += ["SIGSTOP server app"] * 2 + ["SIGSTOP SuperLink"] * 2
         plan += [f"reply: {how}" for how in MEDDLING for _ in range(4)]
         plan += [f"lie: {how}" for how in LIES for _ in range(2)]
         when = np.sort(self.draw.integers(2, rounds - 3, len(plan)))
@@ -188,7 +188,7 @@ def wake(pid: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=200)
-    parser.add_argument("--nodes", type=int, default=5)
+    parser.add_argument("--nodes", type=int, default=4)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=None, help="keep everything here (default: a temporary folder)")
     given = parser.parse_args()

@@ -15,19 +15,12 @@ from pathlib import Path
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.clientapp import ClientApp
-from flwr.serverapp import ServerApp
 from fedawe.flower import digits
 from fedawe.flower.apps import client_id
-from fedawe.flower.federation_grid import BoundedGrid
 
 honest = digits.client_app()
 client = ClientApp()
-server = ServerApp()
-
-
-@server.main()
-def main(grid, context):
-    digits.server_app()(BoundedGrid(grid), context)
+server = digits.server_app()
 
 
 def order(message, context):

@@ -9,7 +9,6 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 import tomllib
 from collections.abc import Callable, Iterator
@@ -24,7 +23,6 @@ from fedawe import Trace
 from fedawe.errors import UserError
 from fedawe.flower.federation import Federation
 from fedawe.flower.federation_app import write_app
-from fedawe.flower.federation_grid import BoundedGrid
 from fedawe.flower.federation_keys import make_certificates, make_key_pair
 from fedawe.flower.federation_processes import MARK, Process, Supervisor, marked, sweep, until
 from fedawe.flower.replay import deployed, replay
@@ -246,43 +244,3 @@ def test_without_flower_it_says_how_to_install_it(tmp_path: Path) -> None:
     code, error = up("--out", str(tmp_path / "out"), without="flwr")
     assert (code, error.count("\n")) == (2, 1)
     assert "pip install 'fedawe[flower]'" in error
-
-
-# ------------------------------------------------------------------------------------------------- the bounded grid
-
-
-class StuckGrid:
-    """A grid that never comes back when asked for `bad`, and brings what is there otherwise."""
-
-    def __init__(self) -> None:
-        self.there: set[str] = set()
-        self.released = threading.Event()
-
-    def pull_messages(self, message_ids: Any) -> list[Any]:
-        names = sorted(message_ids)
-        if "bad" in names:
-            assert self.released.wait(60)
-        found, self.there = [name for name in names if name in self.there], self.there - set(names)
-        return [Fetched(name) for name in found]
-
-
-class Fetched(str):
-    def has_error(self) -> bool:
-        return False
-
-
-def test_a_reply_that_never_comes_holds_up_no_other() -> None:
-    stuck = StuckGrid()
-    grid = BoundedGrid(stuck, patience=0.2)  # type: ignore[arg-type]
-    assert list(grid.pull_messages(["bad", "good", "slow"])) == []  # and not only after a minute
-    stuck.there = {"good"}
-    seen: list[Any] = []
-    assert until(lambda: bool(seen.extend(grid.pull_messages(["bad", "good", "slow"])) or seen), 20)
-    assert seen == ["good"]
-    stuck.there = {"slow"}
-    assert until(lambda: bool(seen.extend(grid.pull_messages(["bad", "slow"])) or len(seen) == 2), 20)
-    assert seen == ["good", "slow"]
-    stuck.there = {"bad"}
-    stuck.released.set()
-    assert until(lambda: bool(seen.extend(grid.pull_messages(["bad"])) or len(seen) == 3), 20)
-    assert seen == ["good", "slow", "bad"]

@@ -21,18 +21,10 @@ CONFIG: Mapping[str, Any] = {
     "max-absence": 0,
     **DEFAULTS,
 }
-APP = """from flwr.serverapp import ServerApp
+APP = """from fedawe.flower.digits import client_app, server_app
 
-from fedawe.flower import digits
-from fedawe.flower.federation_grid import BoundedGrid
-
-client = digits.client_app()
-server = ServerApp()
-
-
-@server.main()
-def main(grid, context):
-    digits.server_app()(BoundedGrid(grid), context)
+client = client_app()
+server = server_app()
 """
 PROJECT = """[project]
 name = "digits"
