@@ -31,9 +31,9 @@ from fedawe.flower.federation_app import write_app
 from fedawe.flower.federation_processes import resident_bytes
 from fedawe.rng import rng
 
-QUORUM, TIMEOUT = 20, 60.0
-LOOK_SECONDS = 10.0  # between two looks for work; a SuperNode's own is 3
-HERE_SECONDS, AWAY_SECONDS = 300.0, 150.0  # means of exponential times
+QUORUM, TIMEOUT = 10, 60.0
+LOOK_SECONDS = 5.0  # between two looks for work, on average; a SuperNode's own is 3
+HERE_SECONDS, AWAY_SECONDS = 90.0, 270.0  # means of exponential times: a quarter of the devices is there
 SHARED = 2  # processes for the devices that share one
 SAMPLE_SECONDS = 10.0
 
@@ -155,13 +155,14 @@ def share(port: int, clients: list[int], config: dict[str, Any], seconds: float)
     threads = [threading.Thread(target=device, args=(port, i, config), daemon=True) for i in clients]
     for thread in threads:
         thread.start()
-        time.sleep(60 / len(threads) / SHARED)  # all of them within a minute
     time.sleep(seconds)
 
 
 def device(port: int, client: int, config: dict[str, Any]) -> None:
     """Comes and goes for ever."""
     draw = rng(0, "device", client)
+    if draw.random() > HERE_SECONDS / (HERE_SECONDS + AWAY_SECONDS):
+        time.sleep(draw.exponential(AWAY_SECONDS))
     while True:
         try:
             stay(port, client, config, time.monotonic() + draw.exponential(HERE_SECONDS), draw)
