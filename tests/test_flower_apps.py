@@ -1,6 +1,8 @@
 """Whole apps: any module and data loader, every algorithm by name, and the digits app of the examples."""
 
 import runpy
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -152,3 +154,9 @@ def test_algorithms_that_there_are_not(spec: str, message: str) -> None:
 def test_models_that_there_are_not() -> None:
     with pytest.raises(UserError, match="expected softmax, mlp or cnn"):
         digits.initial({**CONFIG, "model": "paper"})
+
+
+def test_without_flower_the_line_to_install_it_is_said() -> None:
+    code = "import sys; sys.modules['flwr'] = None; import fedawe.flower"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "pip install 'fedawe[flower]'" in said.stderr.splitlines()[-1]

@@ -167,6 +167,15 @@ def test_a_missing_version_costs_one_round_too(tmp_path: Path) -> None:
     assert torch.equal(replay(tmp_path), deployed(tmp_path))
 
 
+def test_files_half_written_are_removed(tmp_path: Path) -> None:
+    start(unsteady(), tmp_path, 1)
+    halves = [tmp_path / ".checkpoint-00000002.1a2b.part", tmp_path / "versions" / ".abc.safetensors.1a2b.part"]
+    for half in halves:
+        half.write_bytes(b"half")
+    start(unsteady(), tmp_path, 2)
+    assert not any(half.exists() for half in halves)
+
+
 def test_nothing_but_damage_is_said_and_not_begun_anew(tmp_path: Path) -> None:
     start(unsteady(), tmp_path, 2)
     for path in tmp_path.glob("checkpoint-*"):

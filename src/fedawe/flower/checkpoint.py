@@ -79,6 +79,8 @@ class Folder(Generic[S]):
 
     def load(self, fresh: Progress[S], warn: Callable[[str], None]) -> Progress[S]:
         """Where to go on: the newest checkpoint that is undamaged, or `fresh` if there is none."""
+        for part in [*self.path.glob(".*.part"), *self.store.folder.glob(".*.part")]:  # of who was killed while writing
+            part.unlink(missing_ok=True)
         found, damaged = self._newest_first(), []
         for path in found:
             try:

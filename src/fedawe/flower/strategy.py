@@ -45,8 +45,7 @@ class AlgorithmStrategy(Strategy):
 
     def summary(self) -> None:
         """To Flower's log: what this is."""
-        tell("\t├──> %r", self.algorithm)
-        tell("\t└──> %r", self.rules)
+        tell("%r, %r", self.algorithm, self.rules)
 
     # ------------------------------------------------------------------------------------------------ the whole run
 
@@ -63,6 +62,7 @@ class AlgorithmStrategy(Strategy):
         """All rounds, or those that `rules.out` says are missing; a round takes at most `timeout` seconds."""
         if num_rounds < 1 or not timeout > 0:
             raise UserError(f"num_rounds is {num_rounds} and timeout {timeout}; expected positive numbers")
+        self.summary()
         self.layout = Layout.of(initial_arrays)
         x0, statistics = self.layout.read(initial_arrays)
         fresh: Progress[Any] = Progress(
