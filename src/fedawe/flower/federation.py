@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -158,11 +159,8 @@ class Federation:
         self._supervisor.release(self.nodes[i])
         self.nodes[i].stop()
 
-    def kill_node(self, i: int, *, stay_away: bool = False) -> None:
-        """SIGKILL to the node and all it runs; the supervisor starts it again unless it is to stay away."""
-        assert self._supervisor is not None, "inside the block only"
-        if stay_away:
-            self._supervisor.release(self.nodes[i])
+    def kill_node(self, i: int) -> None:
+        """SIGKILL to the node and all it runs; the supervisor starts it again."""
         self.nodes[i].kill()
 
     @property
@@ -198,11 +196,15 @@ class Federation:
         how = self._follow(stream, end, watch or (lambda: None))
         stream.kill()
         found = re.search(r"started run (\d+)", stream.log.read_text(errors="replace"))
-        if how == "ended" and found is None:
-            raise UserError(f"flwr run did not start: {stream.last_words()}; see {stream.log}")
-        if how == "ended" and found is not None:
+        if found is None:
+            if how == "ended":
+                raise UserError(f"flwr run did not start: {stream.last_words()}; see {stream.log}")
+            return how
+        if how == "ended":
             return self._status(found[1], max(end - time.monotonic(), COMMAND_SECONDS / 2))
-        if how != "lost" and found is not None:
+        if how == "died" and (status := self._status(found[1], 0)).startswith("finished"):
+            return status  # it had ended, and only its log was slow
+        if how != "lost":
             with contextlib.suppress(UserError):  # a SuperLink that does not answer now gives the run up by itself
                 self.flwr("stop", found[1], CONNECTION)
         return how
@@ -281,7 +283,7 @@ class Federation:
 
 def _kill(pid: int) -> bool:
     try:
-        os.kill(pid, 9)
+        os.kill(pid, signal.SIGKILL)
     except ProcessLookupError:
         return False
     return True
