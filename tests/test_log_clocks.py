@@ -401,6 +401,7 @@ def test_a_fleet_in_which_nobody_is_ever_there_is_refused(tmp_path, name, text, 
     [
         ("log.csv", (HEAD + "a,1\n").encode("utf-16"), "is UTF-16 text; save it as UTF-8"),
         ("log.csv", (HEAD + "a,1\n").encode("utf-16-le"), "is UTF-16 text; save it as UTF-8"),
+        ("log.csv", (HEAD + "a,1\n").encode("utf-16-be"), "is UTF-16 text; save it as UTF-8"),
         ("log.jsonl", '{"client": "a", "timestamp": 1}\n'.encode("utf-16"), "is UTF-16 text"),
         ("log.csv.gz", gzip.compress((HEAD + "a,1\n").encode("utf-16")), "is UTF-16 text"),
         ("log.csv", b"\x7fELF\x02\x01\x01\x00\x00\x00" + bytes(range(256)), "is not a text file"),
@@ -419,6 +420,35 @@ def test_what_is_no_text_or_another_kind_is_refused_in_printable_words(tmp_path,
     with pytest.raises(UserError, match=said) as caught:
         read(tmp_path, content, name)
     assert str(caught.value).isprintable()
+
+
+def test_zeros_that_a_crash_left_in_a_log_are_rows_that_cannot_be_read(tmp_path):
+    """Blocks that were never written are zeros on many file systems."""
+    rows = [f"a,{iso(START + 600 * n)}\n" for n in range(4)]
+    log = read(tmp_path, HEAD + "".join(rows[:2]) + "\0" * 500 + "\n" + "".join(rows[2:]))
+    assert log.clients == ("a",)
+    assert log.trace.on.all()
+    assert kinds(log)["unreadable rows"].count == 1
+
+
+def test_quotes_in_the_middle_of_fields(tmp_path):
+    rows = "".join(f"{'abc'[n % 3]},{iso(START + 60 * n)}\n" for n in range(60))
+    log = read(
+        tmp_path,
+        HEAD
+        + rows.replace("b,2024-05-01T08:04", 'b,2024-05"-01T08:04').replace(
+            "c,2024-05-01T08:20", 'c",2024-05-01T08:20'
+        ),
+    )
+    assert set("abc") <= set(log.clients)
+    assert log.rows >= 57
+
+
+def test_an_open_quote_before_bytes_that_are_no_text(tmp_path):
+    rotten = b'client,timestamp\na,2024-05-01T08:00:00Z\n"b,2024-05-01T08:00:00Z\nc,\xff\x1b\na,2024-05-01T08:10:00Z\n'
+    log = read(tmp_path, rotten)
+    assert log.trace.on[:, log.clients.index("a")].tolist() == [True, True]
+    assert kinds(log)["quotes"].count == 1
 
 
 def test_names_with_control_characters_are_told_printably(tmp_path):

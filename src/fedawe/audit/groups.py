@@ -12,7 +12,7 @@ from fedawe.availability import Array
 from fedawe.errors import UserError
 from fedawe.files import existing_file
 from fedawe.logs.findings import shown
-from fedawe.logs.tables import be_text, header
+from fedawe.logs.tables import be_text, header, said_by
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +70,7 @@ def read_roster(path: Path, column: str = "client") -> Roster:
     try:
         table = pl.read_csv(path, infer_schema=False, separator=separator)
     except (OSError, pl.exceptions.PolarsError) as error:
-        raise UserError(f"{path}: cannot be read as CSV ({(str(error).splitlines() or ['empty'])[0]})") from None
+        raise UserError(f"{path}: cannot be read as CSV ({said_by(error)})") from None
     table.columns = columns
     blank = table.select(pl.all_horizontal(pl.all().is_null())).to_series()
     rows = pl.Series(range(1, len(table) + 1)).filter(~blank)

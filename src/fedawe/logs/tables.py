@@ -83,10 +83,11 @@ def _kind(path: Path) -> str:
 def be_text(path: Path) -> None:
     """Refuse what is no text, or text of another encoding, before it shows up as odd characters."""
     with _opened(path) as raw:
-        start = raw.read(4096)
-    if start.startswith((b"\xff\xfe", b"\xfe\xff")) or start[1::2].count(0) > len(start) / 4:
+        first = raw.read(4096).split(b"\n")[0]  # zeros further down are rows that a crash left behind
+    zeros = max(first[::2].count(0), first[1::2].count(0))
+    if first.startswith((b"\xff\xfe", b"\xfe\xff")) or zeros > len(first) / 4:
         raise UserError(f"{path}: is UTF-16 text; save it as UTF-8")
-    if b"\0" in start:
+    if zeros:
         raise UserError(f"{path}: is not a text file (it has zero bytes)")
 
 
@@ -96,7 +97,7 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
         with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as raw:
             yield cast(BinaryIO, raw)
     except (OSError, EOFError, zlib.error) as error:
-        raise UserError(f"{path}: cannot be read ({error})") from None
+        raise UserError(f"{path}: cannot be read ({said_by(error)})") from None
 
 
 def first_lines(path: Path, n: int) -> list[str]:
@@ -179,11 +180,11 @@ def _quotes_are_broken(frame: pl.LazyFrame, used: tuple[str, ...], path: Path) -
     swallowed = pl.any_horizontal(pl.col(name).str.contains("\n", literal=True) for name in used)
     try:
         return bool(collected(frame.select(swallowed.any()), path).item())
-    except Unquoted:
+    except _Unquoted:
         return True
 
 
-class Unquoted(Exception):
+class _Unquoted(UserError):
     """A quotation mark is open at the end of the file."""
 
 
@@ -192,10 +193,13 @@ def collected(frame: pl.LazyFrame, path: Path) -> pl.DataFrame:
     try:
         return frame.collect(engine="streaming")
     except (OSError, pl.exceptions.PolarsError) as error:
-        if "not properly escaped" in str(error):
-            raise Unquoted from None
-        reason = str(error).strip().splitlines()
-        raise UserError(f"{path}: cannot be read ({reason[0] if reason else type(error).__name__})") from None
+        quotes = any(said in str(error) for said in ("not properly escaped", "CSV malformed", 'could not parse `"'))
+        raise (_Unquoted if quotes else UserError)(f"{path}: cannot be read ({said_by(error)})") from None
+
+
+def said_by(error: Exception) -> str:
+    """The first line of what a reader says of a file, in printable words."""
+    return shown((str(error).strip().splitlines() or [type(error).__name__])[0])
 
 
 def _json_lines(path: Path, columns: Columns) -> Table:
@@ -241,7 +245,7 @@ def _parquet(path: Path, columns: Columns) -> Table:
     try:
         schema = frame.collect_schema()
     except (OSError, pl.exceptions.PolarsError) as error:
-        raise UserError(f"{path}: cannot be read as parquet ({str(error).splitlines()[0]})") from None
+        raise UserError(f"{path}: cannot be read as parquet ({said_by(error)})") from None
     used = columns.found(list(schema), path)
     client = schema[used[0]]
     if client.is_nested() or client.is_float() or client.is_temporal():
