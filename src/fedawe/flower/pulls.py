@@ -13,7 +13,9 @@ from dataclasses import dataclass, field
 from flwr.app import Message
 from flwr.serverapp import Grid
 
-TOGETHER = 16  # replies that are fetched by one call
+TOGETHER = 16  # replies that are fetched by one call, if there are not very many
+GROUPS = 8  # calls of a look at most, besides those for a single reply
+IN_FLIGHT = 16  # calls at once above which suspects are fetched one at a look; the others always are
 PATIENCE_SECONDS = 5.0  # for all calls of one look
 
 
@@ -43,6 +45,7 @@ class Pulls:
         self.grid = grid
         self.out: list[Pull] = []  # did not come back in time
         self.suspects: set[int] = set()  # nodes that were in such a call; fetched alone until that goes well
+        self.turn = 0  # whose turn it is among them
 
     def replies(self, names: Mapping[str, int], patience: float = PATIENCE_SECONDS) -> list[Message]:
         """Replies to messages, given with the nodes they went to, as far as they are here after so many seconds."""
@@ -52,7 +55,8 @@ class Pulls:
         back = [pull for pull in [*self.out, *started] if pull.replies.done()]
         stuck = [pull for pull in started if pull not in back]
         self.out = [pull for pull in self.out if pull not in back] + stuck
-        self.suspects |= {names[name] for pull in stuck for name in pull.names}
+        if len(stuck) < len(started):  # otherwise the SuperLink is slow, and nobody is to blame
+            self.suspects |= {names[name] for pull in stuck for name in pull.names}
         found: list[Message] = []
         for pull in back:
             for reply in pull.replies.result():
@@ -64,8 +68,16 @@ class Pulls:
         return found
 
     def _groups(self, names: Mapping[str, int], held: set[str]) -> list[list[str]]:
-        """Whoever is suspect by itself, unless it is being fetched so already; the others in company."""
-        doubtful = {name for name, node in names.items() if name in held or node in self.suspects}
-        alone = doubtful - {pull.names[0] for pull in self.out if len(pull.names) == 1}
-        others = [name for name in names if name not in doubtful]
-        return [[name] for name in sorted(alone)] + [others[n : n + TOGETHER] for n in range(0, len(others), TOGETHER)]
+        """Suspects one by one and in turn, unless they are being fetched so already; the others in two groups or more.
+
+        Two, so that one which comes back shows that it is not the SuperLink which is stuck.
+        """
+        fetched = {pull.names[0] for pull in self.out if len(pull.names) == 1}
+        suspect = [name for name, node in names.items() if node in self.suspects and name not in fetched]
+        others = [name for name, node in names.items() if node not in self.suspects and name not in held]
+        size = max(min(TOGETHER, -(-len(others) // 2)), -(-len(others) // GROUPS), 1)
+        groups = [others[n : n + size] for n in range(0, len(others), size)]
+        places = max(IN_FLIGHT - len(self.out) - len(groups), 1)
+        first = self.turn % len(suspect) if suspect else 0
+        self.turn += places
+        return groups + [[name] for name in [*suspect[first:], *suspect[:first]][:places]]

@@ -16,7 +16,7 @@ from flwr.serverapp import Grid
 from flwr.supercore import log
 
 from fedawe.flower.identity import Connection
-from fedawe.flower.pulls import Pulls
+from fedawe.flower.pulls import PATIENCE_SECONDS, Pulls
 from fedawe.flower.wire import Refused, payload
 
 Close = Literal["quorum", "all", "deadline"]
@@ -108,7 +108,7 @@ class Desk:
         self.overdue = {name: one for name, one in self.overdue.items() if now < one.deadline + LATE_SECONDS}
         names = {name: one.to.node for name, one in [*self.questions.items(), *self.overdue.items()]}
         out: list[tuple[Question, Message]] = []
-        for reply in self.pulls.replies(names):
+        for reply in self.pulls.replies(names, min(PATIENCE_SECONDS, max(self.deadline - now, 1.0))):
             name = reply.metadata.reply_to_message_id
             try:
                 question = self._matched(name, reply)
