@@ -7,6 +7,8 @@ import re
 import numpy as np
 import polars as pl
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from fedawe import logs
 from fedawe.errors import UserError
@@ -438,3 +440,58 @@ def test_one_date_far_in_the_future_is_refused_with_its_row(tmp_path):
     path.write_text("client,timestamp\na,2024-01-01T00:00:00Z\nb,2099-01-01T00:00:00Z\n")
     with pytest.raises(UserError, match=r"2024-01-01 \(row 1\) and 2099-01-01 \(row 2\)"):
         logs.read(path)
+
+
+def test_at_least_thirty_kinds_of_broken_logs_are_told_apart():
+    refused, lived_with = [row[0] for row in ERRORS], [row[0] for row in FINDINGS] + [kind for kind, _, _ in EVENTS]
+    assert len({*refused, *lived_with}) == len(refused) + len(lived_with) >= 60
+    assert len({row[-1] for row in ERRORS}) >= 24  # few messages serve two kinds
+
+
+WHOLE = {
+    "x.csv": csv(ROWS).encode(),
+    "n.csv": csv([(c, str(epoch(t))) for c, t in ROWS]).encode(),
+    "i.csv": (SPAN + "".join(f"{c},{600 * n},{600 * n + 900}\n" for n, (c, _) in enumerate(ROWS))).encode(),
+    "x.jsonl": "".join(json.dumps({"client": c, "timestamp": t}) + "\n" for c, t in ROWS).encode(),
+    "x.json": json.dumps({"0": PHONE}).encode(),
+    "x.csv.gz": gzip.compress(csv(ROWS).encode(), mtime=0),
+}
+DIRT = [
+    b"",
+    b"\0",
+    b"\xff",
+    b'"',
+    b",",
+    b"\n",
+    b"\r",
+    b"-",
+    b"9" * 30,
+    b"1e308",
+    b"nan",
+    b"\x1b[2J",
+    b"{",
+    b"9999-12-31",
+    b"T",
+]
+
+
+@given(
+    name=st.sampled_from(list(WHOLE)),
+    wounds=st.lists(st.tuples(st.floats(0, 1), st.integers(0, 10), st.sampled_from(DIRT)), min_size=1, max_size=6),
+)
+@settings(max_examples=100, deadline=None)
+def test_whatever_happens_to_a_file_it_is_read_or_refused_in_printable_words(tmp_path_factory, name, wounds):
+    content = WHOLE[name]
+    for where, lost, dirt in wounds:
+        at = round(where * len(content))
+        content = content[:at] + dirt + content[at + lost :]
+    path = write(tmp_path_factory.mktemp("dirt"), name, content)
+    try:
+        log = logs.read(path, **({"rule": "wifi"} if name == "x.json" else {}))
+    except UserError as error:
+        said = [str(error)]
+    else:
+        said = [finding.text for finding in log.findings]
+        assert log.trace.on.any()
+        assert log.trace.clients == len(set(log.clients))
+    assert all(text.isprintable() for text in said), said

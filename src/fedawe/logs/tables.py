@@ -9,6 +9,8 @@ import csv
 import gzip
 import io
 import json
+import os
+import sys
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -191,10 +193,27 @@ class _Unquoted(UserError):
 def collected(frame: pl.LazyFrame, path: Path) -> pl.DataFrame:
     """The table, read in a stream; what the reader cannot read is the user's to know."""
     try:
-        return frame.collect(engine="streaming")
+        with _panics_unheard() if path.suffix == ".parquet" else contextlib.nullcontext():
+            return frame.collect(engine="streaming")
+    except pl.exceptions.PanicException:
+        raise UserError(f"{path}: cannot be read (it is damaged, or a part of it is missing)") from None
     except (OSError, pl.exceptions.PolarsError) as error:
         quotes = any(said in str(error) for said in ("not properly escaped", "CSV malformed", 'could not parse `"'))
         raise (_Unquoted if quotes else UserError)(f"{path}: cannot be read ({said_by(error)})") from None
+
+
+@contextlib.contextmanager
+def _panics_unheard() -> Iterator[None]:
+    """Damaged parquet makes threads of the reader panic, who say so at length on the process's own stderr."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    try:
+        with open(os.devnull, "wb") as nowhere:
+            os.dup2(nowhere.fileno(), 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
 
 
 def said_by(error: Exception) -> str:
