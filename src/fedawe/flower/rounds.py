@@ -72,6 +72,7 @@ class Desk:
         self.slow: set[int] = set()  # nodes that let a deadline pass
         self.tally = Tally()
         self.deadline = 0.0
+        self.looked_seconds = 0.0
 
     def open(self, timeout: float) -> None:
         """A new round, which lasts at most so many seconds."""
@@ -108,7 +109,9 @@ class Desk:
         self.overdue = {name: one for name, one in self.overdue.items() if now < one.deadline + LATE_SECONDS}
         names = {name: one.to.node for name, one in [*self.questions.items(), *self.overdue.items()]}
         out: list[tuple[Question, Message]] = []
-        for reply in self.pulls.replies(names, min(PATIENCE_SECONDS, max(self.deadline - now, 1.0))):
+        pulled = self.pulls.replies(names, min(PATIENCE_SECONDS, max(self.deadline - now, 1.0)))
+        self.looked_seconds = self.clock.now() - now
+        for reply in pulled:
             name = reply.metadata.reply_to_message_id
             try:
                 question = self._matched(name, reply)
@@ -160,8 +163,9 @@ class Desk:
         return None if waited else "all"
 
     def pause(self) -> None:
-        """Until the next look."""
-        self.clock.sleep(min(self.clock.poll, max(self.deadline - self.clock.now(), 0.0)))
+        """Until the next look; a SuperLink that is slow is given as much time as it took."""
+        seconds = max(self.clock.poll, self.looked_seconds)
+        self.clock.sleep(min(seconds, max(self.deadline - self.clock.now(), 0.0)))
 
 
 def tell(text: str, *values: object) -> None:
