@@ -19,7 +19,7 @@ from fedawe.flower.federation_processes import marked, until
 
 def test_crashes_with_tls_and_authentication(tmp_path: Path) -> None:
     with Federation(4, tmp_path / "local", tls=True, warm=False) as federation:
-        crash_and_return(federation, tmp_path / "out", {"timeout": 60.0, "quorum": 3, "authenticated": True})
+        crash_and_return(federation, tmp_path / "out", {"timeout": 120.0, "quorum": 3, "authenticated": True})
         mark = federation.setup.mark
     assert not marked(mark)
 
@@ -28,8 +28,8 @@ def test_strangers_and_impostors_are_not_let_in(tmp_path: Path) -> None:
     out = tmp_path / "out"
     with Federation(3, tmp_path / "local", tls=True) as federation:
         app = write_app(tmp_path / "app")
-        config = {"clients": 3, "model": "softmax", "out": out, "timeout": 30.0, "authenticated": True}
-        assert federation.run(app, config | {"num-rounds": 2}, 300) == "finished:completed"
+        config = {"clients": 3, "model": "softmax", "out": out, "timeout": 60.0, "authenticated": True}
+        assert federation.run(app, config | {"num-rounds": 2}, 1200) == "finished:completed"
         assert {client for line in rounds_of(out) for client in line["clients"]} == {0, 1, 2}
 
         setup = federation.setup
@@ -43,7 +43,7 @@ def test_strangers_and_impostors_are_not_let_in(tmp_path: Path) -> None:
         impostor = setup.process("impostor", "flower-supernode", *flags)
         impostor.start()
         assert until(lambda: impostor.said("SuperNode ID"), 120)
-        assert federation.run(app, config | {"num-rounds": 4}, 300) == "finished:completed"
+        assert federation.run(app, config | {"num-rounds": 4}, 1200) == "finished:completed"
         impostor.stop()
         later = rounds_of(out)[2:]
         assert sum(line["refused"].get("identity", 0) for line in later) >= 1

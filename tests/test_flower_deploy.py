@@ -28,7 +28,7 @@ from fedawe.flower.federation_processes import MARK, Process, Supervisor, marked
 from fedawe.flower.replay import deployed, replay
 
 PYTHON = sys.executable
-SECONDS = 600.0  # after which something is wrong, not slow
+SECONDS = 1200.0  # after which something is wrong, not slow
 
 
 # ------------------------------------------------------------------------------------------------ the whole of it
@@ -59,11 +59,17 @@ def crash_and_return(federation: Federation, out: Path, config: dict[str, Any]) 
     app = write_app(federation.folder / "app")
     config = {"clients": len(federation.nodes), "model": "softmax", "out": out, "num-rounds": 60, **config}
 
-    kill_node = once(lambda: len(rounds_of(out)) >= 1, lambda: federation.kill_node(2))
-    kill_link = once(lambda: len(rounds_of(out)) >= 3, federation.kill_link)
-    assert federation.run(app, config, SECONDS, lambda: (kill_node(), kill_link())[0]) == "lost"
+    def full(rounds: int) -> bool:
+        return sum(line["active"] >= 2 for line in rounds_of(out)) >= rounds
+
+    def kill_first_a_node_then_the_link() -> None:
+        kill_node()
+        kill_link()
+
+    kill_node = once(lambda: full(1), lambda: federation.kill_node(2))
+    kill_link = once(lambda: full(2) and federation.restarts >= 1, federation.kill_link)
+    assert federation.run(app, config, SECONDS, kill_first_a_node_then_the_link) == "lost"
     first = rounds_of(out)
-    assert federation.restarts >= 1
 
     federation.start_link()
     is_back = lambda: any(2 in line["clients"] for line in rounds_of(out)[len(first) + 1 :])  # noqa: E731
