@@ -1,5 +1,6 @@
 """The paper's own numbers, the tables that stand beside them, and figure 2, each against what is known by hand."""
 
+import itertools
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from fedawe.availability import Stationary
 from fedawe.compare.curves import Curve, first_round, smoothed
@@ -15,7 +17,7 @@ from fedawe.compare.results import NAMES, Experiment, Run
 from fedawe.records import Record
 from fedawe.reproduce import Plan, Readings, merged, presets
 from fedawe.reproduce.example1 import Cell, closed_form, heat_map, standard_error
-from fedawe.reproduce.figures import figure2
+from fedawe.reproduce.figures import figure2, figure7
 from fedawe.reproduce.items import mean_ranks
 from fedawe.reproduce.published import Accuracy, accuracy, published
 from fedawe.reproduce.search import Grid
@@ -373,6 +375,23 @@ def test_the_readings_choose_who_is_clipped_and_how() -> None:
         assert mifa in found
     batchwise = Plan(preset, Readings(augment="batch")).batch("digits", "sine")
     assert (batchwise.folder, batchwise.settings.augment) == ("digits-sine-batchwise", "batch")
+
+
+# Figure 7
+
+
+@pytest.mark.parametrize("last", [0.02, 0.1, 0.5, 1.2, 2.1])
+def test_the_numbers_beside_a_loss_are_apart(last: float) -> None:
+    losses = {n: last + (2.3 - last) * math.exp(-n / 100) for n in range(0, 820, 20)}
+    made = figure7({"svhn": experiment({"fedavg": [losses]}, "train_loss")}, {"svhn": ["fedavg"]})
+    FigureCanvasAgg(made).draw()
+    for ax in (made.axes[0], made.axes[2]):
+        low, high = ax.get_ylim()
+        ticks = [*ax.yaxis.get_major_ticks(), *ax.yaxis.get_minor_ticks()]
+        shown = [t.label1 for t in ticks if low <= t.get_loc() <= high and t.label1.get_text()]
+        assert len(shown) >= 2
+        for one, other in itertools.combinations([label.get_window_extent() for label in shown], 2):
+            assert not one.overlaps(other)
 
 
 # Figure 2: E[x_output] = 50 p2 (2 - p1) / (p1 + p2 - p1 p2) for FedAvg, 50 for FedAWE

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from fedawe.availability import DYNAMICS, InterleavedSine
 from fedawe.compare.curves import curve, smoothed
@@ -125,8 +125,10 @@ def figure7(
                 ax.margins(x=0)
                 ax.set_title(f"{each}, {'FedAWE smoothed' if smooth else 'raw'}", loc="left")
             row[0].set(ylabel="train loss", yscale="log")
-            for which in (row[0].yaxis.set_major_formatter, row[0].yaxis.set_minor_formatter):
-                which(FuncFormatter(lambda value, _: f"{value:g}"))
+            # Named where labels have room: 0.8, 0.9 and 1 would stand on each other.
+            row[0].yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            row[0].yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+            row[0].yaxis.set_minor_locator(NullLocator())
             row[1].set(ylabel="test accuracy (%)")
         for ax in np.atleast_2d(axes)[-1]:
             ax.set_xlabel("round")
