@@ -140,10 +140,24 @@ def test_many_that_are_stuck_keep_nobody_else_out(grid: StuckGrid) -> None:
     assert names_of(pulls.replies({**hostile, "good": 77}, SOON)) == ["good"]
 
 
-def test_an_error_of_the_grid_is_raised(grid: StuckGrid, monkeypatch) -> None:
-    def broken(names: Iterable[str]) -> Iterable[Message]:
-        raise ConnectionError("the run is over")
+def test_a_reply_that_cannot_be_read_is_named_and_costs_nobody_else_a_second_time(grid: StuckGrid, monkeypatch) -> None:
+    def broken(names: list[str]) -> Iterable[Message]:
+        if any(name.startswith("bad") for name in names):
+            raise ValueError("no such class")
+        return [reply_to(name) for name in names]
 
     monkeypatch.setattr(grid, "pull_messages", broken)
-    with pytest.raises(ConnectionError, match="the run is over"):
+    pulls = Pulls(grid)
+    assert names_of(pulls.replies({"bad": 1, "good": 2, "other": 3, "last": 4})) == ["last", "other"]
+    assert (pulls.suspects, pulls.unreadable) == ({1, 2}, {})  # which of the two it was, nobody knows yet
+    assert names_of(pulls.replies({"bad 2": 1, "good 2": 2})) == ["good 2"]
+    assert (pulls.suspects, pulls.unreadable) == ({1}, {"bad 2": "ValueError: no such class"})
+
+
+def test_an_interrupt_is_raised(grid: StuckGrid, monkeypatch) -> None:
+    def interrupted(names: Iterable[str]) -> Iterable[Message]:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(grid, "pull_messages", interrupted)
+    with pytest.raises(KeyboardInterrupt):
         Pulls(grid).replies({"m": 1})

@@ -1,6 +1,6 @@
 """Rounds over a grid: who counts, when a round ends, and that the simulator agrees with whatever happened."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import numpy as np
@@ -49,6 +49,11 @@ def empty(reply: Message) -> Message:
     return reply
 
 
+def strange(array: Array) -> Array:
+    array.dtype = 7  # as Flower reads it from a stranger's JSON
+    return array
+
+
 # What a client may do in a round, and what becomes of it: None if it counts.
 DEEDS: dict[str, tuple[Callable[[Message, Callable[[], Message]], Answers], str | None]] = {
     "honest": (honest, None),
@@ -68,6 +73,7 @@ DEEDS: dict[str, tuple[Callable[[Message, Callable[[], Message]], Answers], str 
     "oversized": (lambda m, r: [(1.0, changed(r(), lambda a: Array(a.dtype, a.shape, a.stype, a.data * 9)))], "shape"),
     "other names": (lambda m, r: [(1.0, renamed(r()))], "names"),
     "other round": (lambda m, r: [(1.0, from_round(r(), 999))], "version"),
+    "dtype that is none": (lambda m, r: [(1.0, changed(r(), strange))], "malformed"),
     "nothing in it": (lambda m, r: [(1.0, empty(r()))], "version"),
 }
 
@@ -153,6 +159,24 @@ def test_the_reply_of_an_older_round_is_refused(tmp_path: Path) -> None:
     lines = records.read(tmp_path / "record.jsonl").evaluations
     assert [line["clients"] for line in lines] == [[0, 1, 2, 3], [1, 2, 3], [1, 2, 3]]
     assert [line["refused"] for line in lines] == [{}, {"version": 1}, {"version": 1}]
+
+
+def test_a_reply_that_flower_cannot_read_is_malformed(tmp_path: Path) -> None:
+    class Unreadable(FakeGrid):
+        def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+            found = list(super().pull_messages(message_ids))
+            if any(one.metadata.src_node_id == 101 and one.metadata.message_type == "train" for one in found):
+                raise ValueError("cannot be put together again")
+            return found
+
+    grid = Unreadable()
+    for client in range(3):
+        grid.connect(100 + client, client, lambda m, r, i=client: [(1.0 + i, r())])
+    run_digits(grid, tmp_path, 3)
+    lines = records.read(tmp_path / "record.jsonl").evaluations
+    assert all(1 not in line["clients"] for line in lines)
+    assert lines[-1]["clients"] == [0, 2]
+    assert torch.equal(replay(tmp_path), deployed(tmp_path))
 
 
 def test_a_norm_above_the_limit_is_refused() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from flower_grid import TIMEOUT, FakeGrid
-from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import ServerApp
 from flwr.serverapp.strategy import Result, Strategy
@@ -22,7 +22,7 @@ from fedawe.flower import strategy as strategy_module
 
 STOCK = """
 import torch
-from flwr.app import ArrayRecord, ConfigRecord, Context
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context
 from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
 
@@ -273,3 +273,9 @@ def test_mistakes_are_said_in_one_line(given: dict[str, Any], message: str) -> N
 def test_rounds_and_timeouts_are_positive(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UserError, match="num_rounds is 0"):
         started(ours.FedAWE(clients=3), stock_grid(monkeypatch), 0)
+
+
+def test_initial_arrays_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    grid, strange = stock_grid(monkeypatch), ArrayRecord({"w": Array("float32", (1,), "pickle", b"1234")})
+    with pytest.raises(UserError, match="initial_arrays: w is not in numpy's format"):
+        ours.FedAWE(clients=3).start(grid, strange)

@@ -2,7 +2,8 @@
 
 A reply is announced first and its arrays follow. If they never do, because the node was killed in between or because
 the SuperLink threw damaged ones away, Flower's `pull_messages` waits for them, for minutes, with all that it was asked
-for. Here it waits in a thread of its own, and whoever was in its company is fetched alone from then on.
+for; and if a reply cannot be put together again, it raises. Here that happens in a thread of its own, and whoever was
+in such company is fetched alone from then on.
 """
 
 import threading
@@ -46,6 +47,7 @@ class Pulls:
         self.out: list[Pull] = []  # did not come back in time
         self.suspects: set[int] = set()  # nodes that were in such a call; fetched alone until that goes well
         self.turn = 0  # whose turn it is among them
+        self.unreadable: dict[str, str] = {}  # messages whose replies Flower could not read, and what it said
 
     def replies(self, names: Mapping[str, int], patience: float = PATIENCE_SECONDS) -> list[Message]:
         """Replies to messages, given with the nodes they went to, as far as they are here after so many seconds."""
@@ -59,6 +61,8 @@ class Pulls:
             self.suspects |= {names[name] for pull in stuck for name in pull.names}
         found: list[Message] = []
         for pull in back:
+            if self._raised(pull, names):
+                continue
             for reply in pull.replies.result():
                 name = reply.metadata.reply_to_message_id
                 if reply.has_error() and name in held and pull in started:
@@ -66,6 +70,18 @@ class Pulls:
                 found.append(reply)
                 self.suspects.discard(names.get(name, 0))
         return found
+
+    def _raised(self, pull: Pull, names: Mapping[str, int]) -> bool:
+        """Whether a reply could not be read. That a run is over shows elsewhere too, where nobody else can cause it."""
+        error = pull.replies.exception()
+        if error is None:
+            return False
+        if not isinstance(error, Exception):
+            raise error
+        self.suspects |= {names[name] for name in pull.names if name in names}
+        if len(pull.names) == 1:
+            self.unreadable[pull.names[0]] = f"{type(error).__name__}: {error}"[:300]
+        return True
 
     def _groups(self, names: Mapping[str, int], held: set[str]) -> list[list[str]]:
         """Suspects one by one and in turn, unless they are being fetched so already; the others in two groups or more.

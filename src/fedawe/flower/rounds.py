@@ -111,6 +111,11 @@ class Desk:
         out: list[tuple[Question, Message]] = []
         pulled = self.pulls.replies(names, min(PATIENCE_SECONDS, max(self.deadline - now, 1.0)))
         self.looked_seconds = self.clock.now() - now
+        for name, why in self.pulls.unreadable.items():
+            if self.questions.pop(name, None) is not None:
+                self.answered.add(name)
+            self.tally.refuse(Refused("malformed", why), f"node {names.get(name)}")
+        self.pulls.unreadable.clear()
         for reply in pulled:
             name = reply.metadata.reply_to_message_id
             try:

@@ -64,7 +64,10 @@ class AlgorithmStrategy(Strategy):
             raise UserError(f"num_rounds is {num_rounds} and timeout {timeout}; expected positive numbers")
         self.summary()
         self.layout = Layout.of(initial_arrays)
-        x0, statistics = self.layout.read(initial_arrays)
+        try:
+            x0, statistics = self.layout.read(initial_arrays)
+        except Refused as error:
+            raise UserError(f"initial_arrays: {error}") from None
         fresh: Progress[Any] = Progress(
             self.algorithm.init(x0, self.rules.clients),
             statistics,
@@ -195,6 +198,10 @@ class AlgorithmStrategy(Strategy):
             G, statistics = innovation(self.layout, reply.content, x, self.rules.max_norm)
         except Refused as error:
             self.desk.tally.refuse(error, f"client {question.client}, node {question.to.node}")
+            return False
+        except Exception as error:  # whatever a stranger can make Flower's records do when they are looked at
+            found = Refused("malformed", f"{type(error).__name__}: {error}"[:300])
+            self.desk.tally.refuse(found, f"client {question.client}, node {question.to.node}")
             return False
         self.innovations[reply.metadata.reply_to_message_id] = (question.client, G, statistics)
         return True
