@@ -40,6 +40,10 @@ class Audit(Reading):
 
     def run(self) -> None:
         """Read, audit, tell."""
+        if self.save is not None and self.save.suffix != ".npz":
+            raise UserError(f"{self.save}: a trace with names and a clock is written as .npz")
+        if self.html is not None and (self.html.is_dir() or self.html.name == ""):
+            raise UserError(f"{self.html}: is a folder; --html takes the name of a file")
         roster = None if self.groups is None else read_roster(self.groups, self.client_column)
         log = self.read(() if roster is None else roster.clients)
         found = audit(log, algorithms=self._chosen(log), groups=roster)
