@@ -77,6 +77,39 @@ def test_every_format_gives_the_same_trace(tmp_path):
         assert log.rows == 5, path
 
 
+@pytest.mark.parametrize(
+    "times",
+    [
+        lambda at: at.cast(pl.Datetime("us")),
+        lambda at: at.cast(pl.Datetime("us")).cast(pl.Datetime("ns", "UTC")),
+        lambda at: at.cast(pl.Datetime("us")).cast(pl.Datetime("ms")),
+        lambda at: (at // 10**6).cast(pl.Int32),
+        lambda at: at * 1000,
+        lambda at: at / 1e6,
+        lambda at: (at // 10**6).cast(pl.String).str.to_decimal(scale=1),
+        lambda at: at.cast(pl.Datetime("us")).dt.strftime("%Y-%m-%d %H:%M:%S+00"),
+    ],
+    ids=["us", "ns UTC", "ms", "seconds", "nanoseconds", "fractions", "decimal", "text"],
+)
+@pytest.mark.parametrize(
+    "clients",
+    [
+        lambda names: names,
+        lambda names: names.cast(pl.Categorical),
+        lambda names: names.replace_strict({"a": 7, "b": 30, "c": 2**63}, return_dtype=pl.UInt64),
+    ],
+    ids=["text", "categories", "numbers"],
+)
+def test_parquet_of_all_types(tmp_path, clients, times):
+    at = pl.Series([epoch(t) * 10**6 for _, t in ROWS])
+    frame = {"timestamp": times(at), "client": clients(pl.Series([c for c, _ in ROWS])), "other": [None] * 5}
+    pl.DataFrame(frame).write_parquet(tmp_path / "log.parquet")
+    log = logs.read(tmp_path / "log.parquet")
+    assert (log.trace.on == ON).all()
+    assert log.clock.start == epoch("2024-05-01T08:00:00Z")
+    assert kinds(log)["unknown columns"].text == "columns not used: 'other'"
+
+
 def test_intervals_mean_the_rounds_that_begin_inside(tmp_path):
     rows = [("a", "08:00:00", "08:10:00"), ("a", "08:15:00", "08:40:00"), ("b", "08:50:01", "09:00:00.5")]
     text = "client,start,end\n" + "".join(f"{c},2024-05-01T{a}Z,2024-05-01T{b}Z\n" for c, a, b in rows)
