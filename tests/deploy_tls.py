@@ -53,16 +53,17 @@ def test_strangers_and_impostors_are_not_let_in(tmp_path: Path) -> None:
 def test_ctrl_c_leaves_nothing(tmp_path: Path) -> None:
     out = tmp_path / "out"
     command = [sys.executable, "-m", "fedawe", "flower", "up", "--nodes", "2", "--rounds", "100", "--out", str(out)]
-    up = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    said = tmp_path / "said"
+    with said.open("wb") as stdout:
+        up = subprocess.Popen(command, stdout=stdout, stderr=subprocess.PIPE, text=True)
     try:
-        assert until(lambda: len(rounds_of(out)) >= 1, 300)
+        assert until(lambda: "round 1 of 100: " in said.read_text(), 600)
         assert len(processes_of(out)) > 4
         up.send_signal(signal.SIGINT)
-        said, error = up.communicate(timeout=60)
+        _, error = up.communicate(timeout=120)
     finally:
         up.kill()
     assert up.returncode == 130
-    assert "round 1 of 100: " in said
     assert error == "fedawe: stopped; the same command goes on from the last checkpoint\n"
     assert not processes_of(out)
 
