@@ -26,7 +26,7 @@ from mischief import LIES, LYING_APP, MEDDLING, Proxy, told_lies
 
 from fedawe.flower.federation import Federation
 from fedawe.flower.federation_app import write_app
-from fedawe.flower.federation_processes import free_port, resident_bytes
+from fedawe.flower.federation_processes import free_port, own_bytes
 from fedawe.flower.replay import deployed, replay
 from fedawe.rng import rng
 
@@ -80,6 +80,7 @@ class Campaign:
         when = np.sort(self.draw.integers(2, rounds - 3, len(plan)))
         self.plan = [(int(t), plan[k]) for t, k in zip(when, self.draw.permutation(len(plan)), strict=True)]
         self.did: Counter[str] = Counter()
+        self.asked_again: set[int] = set()  # rounds in which the server was killed
         self.wake: list[tuple[float, Callable[[], object]]] = []
         self.memory: dict[str, list[tuple[float, int, int]]] = defaultdict(list)  # name: (seconds, pid, bytes)
         self.sampled = 0.0
@@ -139,13 +140,15 @@ class Campaign:
             (self.orders / str(self.draw.choice(free))).write_text(how)
         else:
             self.did[fault] += self.kinds[fault]() is not False  # there may be no server app just now
+            if fault.lower().startswith("sigkill s"):
+                self.asked_again.add(self.done() + 1)
 
     def sample(self, seconds: float) -> None:
-        """Resident memory of every process."""
+        """Memory of every process."""
         processes = {"SuperLink": self.federation.link.pid, "server app": self.federation.server_app() or 0}
         processes |= {node.name: node.pid for node in self.federation.nodes}
         for name, pid in processes.items():
-            if held := resident_bytes(pid):
+            if held := own_bytes(pid):
                 self.memory[name].append((seconds, pid, held))
 
     def look(self) -> None:
@@ -228,8 +231,9 @@ def report(campaign: Campaign, ends: Counter[str], restarts: int, seconds: float
     rounds = [line for line in lines if line["kind"] == "evaluation"]
     took = np.array([line["round_seconds"] for line in rounds])
     lies, meddled = told_lies(campaign.orders), campaign.federation.proxy.done
+    clients = {line["round"]: line["clients"] for line in rounds}
     did = campaign.did + Counter({f"reply: {how}": n for how, n in meddled.items()})
-    did += Counter({f"lie: {how}": n for how, n in lies.items()})
+    did += Counter(f"lie: {how}" for _, how, _ in lies)
     refused = sum((Counter(line["refused"]) for line in rounds), Counter[str]())
     print(f"\n{len(rounds)} rounds in {seconds / 60:.1f} min, {sum(did.values())} faults")
     for fault, n in sorted(did.items()):
@@ -244,10 +248,8 @@ def report(campaign: Campaign, ends: Counter[str], restarts: int, seconds: float
     wrong["trace differs from the record"] += sum(
         np.flatnonzero(on).tolist() != line["clients"] for on, line in zip(campaign.on, rounds, strict=False)
     )
-    reasons = Counter[str]()
-    for how, n in lies.items():
-        reasons[LIES[how]] += n if how not in ("sleep", "raise") else 0
-    wrong["lies let in"] += sum(refused[reason] < n for reason, n in reasons.items())
+    # A round in which the server was killed is asked again, and then its clients may tell the truth.
+    wrong["lies let in"] += sum(i in clients[n] and n not in campaign.asked_again for i, _, n in lies)
     x, y = deployed(campaign.out), replay(campaign.out)
     wrong["models not finite"] += not bool(torch.isfinite(x).all())
     wrong["replay differs"] += not torch.allclose(x, y, rtol=1e-4, atol=1e-5)
@@ -258,7 +260,7 @@ def report(campaign: Campaign, ends: Counter[str], restarts: int, seconds: float
 
 
 def memory(campaign: Campaign) -> None:
-    """Resident memory over each process's longest life: MB after a quarter of it, and at its end."""
+    """Memory over each process's longest life: MB after a quarter of it, and at its end."""
     for name, series in sorted(campaign.memory.items()):
         lives = defaultdict(list)
         for seconds, pid, held in series:

@@ -28,7 +28,7 @@ from chaos import cpu
 
 from fedawe.flower.federation import Federation
 from fedawe.flower.federation_app import write_app
-from fedawe.flower.federation_processes import resident_bytes
+from fedawe.flower.federation_processes import own_bytes
 from fedawe.rng import rng
 
 QUORUM, TIMEOUT = 10, 60.0
@@ -95,7 +95,7 @@ def main() -> None:
 
 
 class Seen:
-    """Resident memory over time."""
+    """Memory over time."""
 
     def __init__(self, federation: Federation, processes: dict[str, int]) -> None:
         self.federation, self.processes = federation, processes
@@ -108,7 +108,7 @@ class Seen:
             return
         self.last = now
         for name, pid in {**self.processes, "server app": self.federation.server_app() or 0}.items():
-            if held := resident_bytes(pid):
+            if held := own_bytes(pid):
                 self.memory[name].append((now - self.began, held / 1e6))
 
 

@@ -24,11 +24,11 @@ server = digits.server_app()
 
 
 def order(message, context):
-    """The order for this client, taken away so that it is carried out once; a copy of the truth is kept for replays."""
+    """The order for this client, taken away so that it is carried out once, in this round."""
     path = Path(context.run_config["orders"]) / str(client_id(context))
     try:
         what = path.read_text()
-        path.rename(path.with_name(f"done-{path.name}-{what}-{time.time_ns()}"))
+        path.rename(path.with_name(f"done {path.name} {what} {message.metadata.group_id}"))
     except OSError:
         return None
     return what
@@ -56,7 +56,7 @@ def train(message, context):
     elif what == "inf":
         arrays[first].flat[-1] = float("inf")
     elif what == "shape":
-        arrays[first] = arrays[first].T.copy()
+        arrays[first] = arrays[first][:-1].copy()
     elif what == "oversized":
         arrays[first] = arrays[first].repeat(1000, 0)
     elif what == "dtype":
@@ -171,6 +171,7 @@ class Proxy:
 REPLY = "/v1/fleet/push-messages"
 
 
-def told_lies(folder: Path) -> Counter[str]:
-    """Orders that clients have carried out, by kind."""
-    return Counter(path.name.split("-", 2)[2].rsplit("-", 1)[0] for path in folder.glob("done-*"))
+def told_lies(folder: Path) -> list[tuple[int, str, int]]:
+    """Orders that clients have carried out: client, what, in which round."""
+    found = [path.name.split() for path in folder.glob("done *")]
+    return [(int(client), what, int(n)) for _, client, what, n in found]

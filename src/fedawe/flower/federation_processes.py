@@ -216,12 +216,13 @@ def command_of(pid: int) -> list[str]:
         return []
 
 
-def resident_bytes(pid: int) -> int:
-    """Memory it holds now (RSS); 0 if it is gone."""
+def own_bytes(pid: int) -> int:
+    """Memory that it holds for itself now: resident, without files that it maps; 0 if it is gone."""
     try:
-        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        _, resident, shared, *_ = Path(f"/proc/{pid}/statm").read_text().split()
     except OSError:
         return 0
+    return (int(resident) - int(shared)) * os.sysconf("SC_PAGE_SIZE")
 
 
 def sweep(mark: str) -> list[int]:
