@@ -117,6 +117,8 @@ _TEX = {
     "−": "$-$",
     MISSING: "--",
     "×": r"$\times$",
+    "γ": r"$\gamma$",
+    "α": r"$\alpha$",
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
     **{sign: "\\" + sign for sign in "&%$#_{}"},
@@ -124,4 +126,4 @@ _TEX = {
 
 
 def _tex(text: str) -> str:
-    return "".join(_TEX.get(sign, sign) for sign in text)
+    return "".join(_TEX.get(sign, sign) for sign in text).replace("x\u0304", r"$\bar{x}$")

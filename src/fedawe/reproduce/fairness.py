@@ -50,7 +50,7 @@ def _table(name: str, title: str, experiment: Experiment | None, labels: Sequenc
             ours, fedawe = values[kind].get(each, {}), values[kind].get("fedawe", {})
             cells += [spread(ours), lead(None if each == "fedawe" else paired(fedawe, ours))]
         rows.append(tuple(cells))
-    caption = f"{title}: test accuracy (%), each with the learning rate searched for it"
+    caption = f"{title}: test accuracy (%), each with its own learning rate"
     return Table(name, caption, tuple(heads), tuple(rows), tuple(algorithm(label) for label in labels))
 
 
