@@ -142,7 +142,7 @@ def test_mistakes(make, said):
 
 
 def test_the_command(fleet, tmp_path, capsys):
-    fleet.save(tmp_path / "fleet.npz")
+    Trace(fleet.on[:1440]).save(tmp_path / "fleet.npz")
     args = [str(tmp_path / "fleet.npz"), "--round", "30min", "--out", str(tmp_path / "new" / "long.npz")]
     config = (tyro.conf.FlagCreatePairsOff,)
     tyro.cli(Fit, args=[*args, "--rounds", "500", "--clients", "70"], config=config).run()
