@@ -36,7 +36,8 @@ MEMORY = 2**30  # of each node
 @contextmanager
 def nodes() -> Iterator[str]:
     """A head without cores for this process, and two nodes of one core each; nothing of them is left afterwards."""
-    with tempfile.TemporaryDirectory(prefix="ray", dir="/tmp") as folder:  # names of sockets must be short
+    with tempfile.TemporaryDirectory(prefix="ray", dir="/tmp", ignore_cleanup_errors=True) as folder:
+        # names of sockets must be short, hence the folder
         os.environ.update(RAY_TMPDIR=folder, RAY_USAGE_STATS_ENABLED="0")
         os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32))
         from ray.cluster_utils import Cluster

@@ -277,6 +277,24 @@ def test_other_versions_are_refused_and_other_processors_are_told_of(kept, monke
         start()
 
 
+def test_a_cluster_that_cannot_start_workers_is_given_up(kept, monkeypatch):
+    error, started = kept.actors.ray.exceptions.RayError, []
+
+    def get(call, timeout):
+        raise error("No module named\n'fedawe'")
+
+    monkeypatch.setattr(kept.actors, "ray", SimpleNamespace(get=get, exceptions=kept.actors.ray.exceptions))
+    monkeypatch.setattr(kept.actors, "_kill", lambda actor: None)
+    monkeypatch.setattr(kept.actors, "_start", lambda: started.append("again"))
+    for _ in range(6):  # three times for each of two
+        kept.actors.starting["call"] = "an actor"
+        kept.actors._started("call")
+    assert len(started) == 6
+    kept.actors.starting["call"] = "an actor"
+    with pytest.raises(fedawe.UserError, match=r"is fedawe on all nodes\? Ray says: No module named 'fedawe'"):
+        kept.actors._started("call")
+
+
 def test_a_cluster_without_a_free_core_is_not_waited_for_for_ever(cluster, monkeypatch):
     monkeypatch.setattr(ray_actors, "PATIENCE", 1.0)
     engine = RayEngine(small(), LOCAL, cluster, 1)
@@ -404,20 +422,19 @@ def test_a_run_that_was_stopped_on_a_ray_of_its_own_goes_on_at_another(nodes, va
         monkeypatch.delenv(name)
     out, home = tmp_path / "out", tmp_path / "home"
     home.mkdir()
-    folder = tempfile.mkdtemp(prefix="ray", dir="/tmp")
     flags = ["--out", out, "--rounds", "200", "--checkpoint-every", "10", "--engine"]
     fonts = matplotlib.get_cachedir()  # which it would otherwise gather anew
-    process = command(*flags, "ray", HOME=str(home), RAY_TMPDIR=folder, MPLCONFIGDIR=fonts)
-    while not list(out.rglob("checkpoint-*")) and process.poll() is None:
-        time.sleep(0.01)
-    with contextlib.suppress(ProcessLookupError):  # then it failed, and says why
-        os.killpg(process.pid, signal.SIGINT)
-    _, said = process.communicate(timeout=240)
-    assert process.returncode == 130, said
-    assert said.splitlines()[-1] == "fedawe: stopped; the same command goes on from the last checkpoint"
-    assert processes_of(folder) == []
+    with tempfile.TemporaryDirectory(prefix="ray", dir="/tmp", ignore_cleanup_errors=True) as folder:
+        process = command(*flags, "ray", HOME=str(home), RAY_TMPDIR=folder, MPLCONFIGDIR=fonts)
+        while not list(out.rglob("checkpoint-*")) and process.poll() is None:
+            time.sleep(0.01)
+        with contextlib.suppress(ProcessLookupError):  # then it failed, and says why
+            os.killpg(process.pid, signal.SIGINT)
+        _, said = process.communicate(timeout=240)
+        assert process.returncode == 130, said
+        assert said.splitlines()[-1] == "fedawe: stopped; the same command goes on from the last checkpoint"
+        assert processes_of(folder) == []
     assert not (home / ".ray").exists()  # no password left behind
-    shutil.rmtree(folder)
     monkeypatch.undo()
     process = command(*flags, f"ray://127.0.0.1:{nodes.port}")
     done, said = process.communicate(timeout=240)

@@ -15,7 +15,7 @@ from fedawe.errors import UserError
 
 LISTEN = 30.0  # seconds without an answer after which we ask who is still there, and in which they must say so
 PATIENCE = 120.0  # seconds that we wait for a first free core
-FAILURES = 3  # starts in a row that may fail
+FAILURES = 3  # starts in a row that may fail, for each actor
 
 W = TypeVar("W")
 
@@ -66,7 +66,7 @@ class Actors(Generic[W]):
         self.starting: dict[Any, Any] = {}  # call -> actor
         self.busy: dict[Any, tuple[Any, W]] = {}  # call -> actor, what it was asked
         self.silent: deque[W] = deque()  # what those were asked who no longer answer
-        self.here, self.failures = about(), 0
+        self.here, self.failures, self.allowed = about(), 0, FAILURES * number
         for _ in range(number):
             self._start()
 
@@ -101,8 +101,8 @@ class Actors(Generic[W]):
         try:
             said = self.ray.get(call, timeout=LISTEN)
         except self.ray.exceptions.RayError as error:
-            cause = getattr(error, "cause", None)  # what the actor's own code raised, if it did
-            if cause is not None and not isinstance(cause, self.ray.exceptions.RayError):
+            cause = getattr(error, "cause", None)  # what was raised there, if that is what happened
+            if cause is not None and not isinstance(cause, self.ray.exceptions.ObjectLostError):
                 raise RuntimeError(f"a worker failed:\n{error}") from None
             self._lost(actor)
             return Answer(asked)
@@ -128,7 +128,7 @@ class Actors(Generic[W]):
             there = self.ray.get(call, timeout=LISTEN)
         except self.ray.exceptions.RayError as error:  # its node was lost meanwhile, or lacks something
             self.failures += 1
-            if self.failures > FAILURES:
+            if self.failures > self.allowed:
                 said = " ".join(str(error).split())
                 raise UserError(f"the cluster cannot start workers; is fedawe on all nodes? Ray says: {said}") from None
             self._kill(actor)

@@ -4,6 +4,7 @@ import logging
 import os
 import secrets
 import socket
+import warnings
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from fedawe.engines.calibrate import cores
 from fedawe.errors import UserError
 
 FORMS = "ray, ray:HOST:PORT or ray://HOST:PORT"
-ANSWER = 5.0  # seconds in which whoever listens must say something
+ANSWER = 10.0  # seconds in which whoever listens must say something
 GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])  # HTTP/2 and empty settings
 SETTINGS = 4  # the kind of frame with which an HTTP/2 server answers it
 TOKENS = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
@@ -92,21 +93,29 @@ class RayCluster:
     """
 
     def __init__(self, address: str = "", number: int | None = None) -> None:
+        where = reach(address)
         self.ray = imported()
         self.ours = not self.ray.is_initialized()
         self.lent: list[str] = []
         if self.ours:
-            where = reach(address)
-            how: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
-            if not where:
-                how |= {"num_cpus": number or cores(), "include_dashboard": False}
-                self._lend_environment()
-            try:
+            self._connect(where, number or cores())
+
+    def _connect(self, where: str, number: int) -> None:
+        how: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+        if not where:
+            how |= {"num_cpus": number, "include_dashboard": False}
+            self._lend_environment()
+        try:
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", message="Ray Client connection timed out")  # we say so ourselves
                 self.ray.init(where or "local", **how)
-            except (OSError, RuntimeError, ValueError, ImportError, self.ray.exceptions.RayError) as error:
-                self.close()
-                said = " ".join(str(error).split())[:300]
-                raise UserError(f"cannot use Ray at {where or 'this machine'}: {said}") from None
+        except (OSError, RuntimeError, ValueError, ImportError, self.ray.exceptions.RayError) as error:
+            self.close()
+            said = " ".join(str(error).split())[:300]
+            raise UserError(
+                f"cannot use Ray at {where or 'this machine'}: {said}; is it the right port, and has the cluster a "
+                "token (then set RAY_AUTH_MODE=token)?"
+            ) from None
 
     def _lend_environment(self) -> None:
         """A Ray of our own tells nobody of itself, and has a password that it need not leave in the home folder."""
