@@ -530,6 +530,30 @@ def test_the_code_in_the_docs_runs(vacant, capsys):
     assert capsys.readouterr().out == "True\n"
 
 
+@pytest.mark.parametrize("failures", [2, 3])
+def test_a_head_that_stumbles_is_asked_again(cluster, nodes, monkeypatch, failures):
+    calls = []
+
+    def init(where, **how):
+        calls.append(where)
+        if len(calls) <= failures:
+            raise ConnectionAbortedError("Initialization failure from server:\nTraceback")
+
+    stub = SimpleNamespace(
+        init=init, is_initialized=lambda: False, shutdown=lambda: None, exceptions=cluster.ray.exceptions
+    )
+    monkeypatch.setattr(ray_cluster, "imported", lambda: stub)
+    address = f"ray://127.0.0.1:{nodes.port}"
+    if failures == 2:
+        RayCluster(address)
+    else:
+        with pytest.raises(
+            fedawe.UserError, match=r"cannot use Ray at ray://.*: Initialization failure from server: Tr"
+        ):
+            RayCluster(address)
+    assert calls == [address] * 3
+
+
 def test_without_ray_it_says_how_to_install_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(fedawe.UserError, match=r"needs Ray, which is not installed here: pip install 'fedawe\[ray\]'"):

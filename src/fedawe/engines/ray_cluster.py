@@ -13,6 +13,7 @@ from fedawe.engines.calibrate import cores
 from fedawe.errors import UserError
 
 FORMS = "ray, ray:HOST:PORT or ray://HOST:PORT"
+INITS = 3  # tries to connect
 ANSWER = 10.0  # seconds in which whoever listens must say something
 GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])  # HTTP/2 and empty settings
 SETTINGS = 4  # the kind of frame with which an HTTP/2 server answers it
@@ -108,7 +109,7 @@ class RayCluster:
         try:
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", message="Ray Client connection timed out")  # we say so ourselves
-                self.ray.init(where or "local", **how)
+                self._init(where or "local", **how)
         except (OSError, RuntimeError, ValueError, ImportError, self.ray.exceptions.RayError) as error:
             self.close()
             said = " ".join(str(error).split())[:300]
@@ -116,6 +117,16 @@ class RayCluster:
                 f"cannot use Ray at {where or 'this machine'}: {said}; is it the right port, and has the cluster a "
                 "token (then set RAY_AUTH_MODE=token)?"
             ) from None
+
+    def _init(self, where: str, **how: Any) -> None:
+        for left in reversed(range(INITS)):
+            try:
+                self.ray.init(where, **how)
+                return
+            except ConnectionAbortedError:  # the head of ray:// is slow or stumbles over itself when it is busy
+                if left == 0:
+                    raise
+                self.ray.shutdown()
 
     def _lend_environment(self) -> None:
         """A Ray of our own tells nobody of itself, and has a password that it need not leave in the home folder."""
