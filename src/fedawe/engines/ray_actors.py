@@ -153,7 +153,7 @@ class Actors(Generic[W]):
 
     def _kill(self, actor: Any) -> None:
         with suppress(self.ray.exceptions.RayError, ConnectionError, ValueError):
-            self.ray.kill(actor)
+            self.ray.kill(actor)  # ValueError: it was of another connection
 
     def close(self) -> None:
         """Give all cores back."""

@@ -34,12 +34,27 @@ def address_of(engine: str) -> str | None:
 
 
 def imported() -> Any:
-    """Ray."""
+    """Ray, which reads in this moment that it must not start another when a connection is lost."""
+    lent = _lend({"RAY_ENABLE_AUTO_CONNECT": "0"})
     try:
         import ray
     except ImportError:
         raise UserError("engine ray needs Ray, which is not installed here: pip install 'fedawe[ray]'") from None
+    finally:
+        _take_back(lent)
     return ray
+
+
+def _lend(wanted: dict[str, str]) -> list[str]:
+    """Put into the environment what is not there, and say what."""
+    lent = [name for name in wanted if name not in os.environ]
+    os.environ.update({name: wanted[name] for name in lent})
+    return lent
+
+
+def _take_back(lent: list[str]) -> None:
+    for name in lent:
+        os.environ.pop(name, None)
 
 
 def reach(address: str) -> str:
@@ -133,8 +148,7 @@ class RayCluster:
         wanted = {"RAY_USAGE_STATS_ENABLED": "0"}
         if not any(name in os.environ for name in TOKENS) and not (Path.home() / ".ray" / "auth_token").exists():
             wanted["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
-        self.lent = [name for name in wanted if name not in os.environ]
-        os.environ.update({name: wanted[name] for name in self.lent})
+        self.lent = _lend(wanted)
 
     def cores(self) -> int:
         """Of all nodes together."""
@@ -145,16 +159,16 @@ class RayCluster:
         if self.ours:
             with suppress(ConnectionError):
                 self.ray.shutdown()
-        for name in self.lent:
-            os.environ.pop(name, None)
-        self.lent = []
+        _take_back(self.lent)
 
     def __enter__(self) -> "RayCluster":
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        cut = self.ours and not self.ray.is_initialized()
         self.close()
-        if type(error) is ConnectionError:  # what Ray raises when the head of a cluster no longer answers
+        # Of a head that no longer answers Ray first says that much, and then that there never was a connection.
+        if type(error) is ConnectionError or (isinstance(error, Exception) and cut):
             raise UserError(
                 f"the connection to Ray is lost ({error}); the same command goes on from the last checkpoint"
             ) from None
