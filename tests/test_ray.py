@@ -354,13 +354,15 @@ def grouping(out):
 
 
 def test_runs_spread_over_nodes_are_the_same_runs_even_if_a_node_is_lost(nodes, vacant, tmp_path):
-    settings = Settings(model="softmax", clients=20, rounds=200, batch=16, evaluate_every=50)
+    settings = Settings(model="softmax", clients=20, rounds=400, batch=16, evaluate_every=50)
     contenders = [Contender.parse(name) for name in ("fedawe", "mifa")]
     told, warned = [], []
 
     def tell(progress):
         told.append(progress)
-        if not lost.is_set() and len({each.run for each in told if each.rounds == 20}) == 2:  # both have a checkpoint
+        latest = {each.run: each.rounds for each in told}
+        under_way = [rounds for rounds in latest.values() if rounds < settings.rounds]
+        if not lost.is_set() and len(under_way) == 2 and min(under_way) >= 20:  # one on each node, with a checkpoint
             lost.set()
             nodes.lose()
 
