@@ -34,14 +34,15 @@ TABLES = {
     "table8-digits": (7, 1 + 4 * 2, 1 + 4 * 2),
     "table9": (3 * 7, 8, 14),
     "table10": (3 * 7, 8, 14),
-    "search-digits": (9, 3, 3),
-    "fairness-1": (8, 2 + 3 * 2, 2 + 3 * 5),
-    "fairness-2": (8, 8, 17),
-    "fairness-3": (8, 8, 17),
-    "fairness-parts": (6, 3, 6),
+    "search-digits": (17, 3, 3),
+    "search-digits-global": (17, 3, 3),
+    "fairness-1": (8, 2 + 3 * 2, 3 + 3 * 5),
+    "fairness-2": (8, 8, 18),
+    "fairness-3": (8, 8, 18),
+    "fairness-parts": (6, 4, 9),
     "beyond": (8, 1 + 3 * 2, 1 + 3 * 5),
 }
-WORDS = {"fig2", "table2", "table9", "table10", "search"}
+WORDS = {"fig2", "table2", "table9", "table10", "search", "fairness", "beyond"}
 FIGURES = {"fig2", "fig3", "fig4", "fig5", "fig6", "fig7"}
 
 
@@ -115,7 +116,7 @@ def test_there_is_every_file_and_no_other(smoke: Smoke) -> None:
 
 def test_every_run_is_complete_and_evaluates_the_received_mean(smoke: Smoke) -> None:
     found = [records.read(path) for path in smoke.out.rglob(records.NAME)]
-    assert len(found) == 16 * 2 + 34 + 3 * 16 + 5 * 14 + 18 + 3 * 16
+    assert len(found) == 16 * 2 + 34 + 3 * 16 + 5 * 14 + 17 * 3 + 3 * 16
     assert {record.status for record in found} == {"complete"}
     for record in found:
         kept = record.header["settings"]["evaluate_received"] and record.header["algorithm"] != "fedawe"
@@ -206,17 +207,26 @@ def test_table_8_never_is_where_only_round_0_is_a_20th(smoke: Smoke) -> None:
 
 
 def test_the_search_has_every_rate_and_says_which_is_on_the_edge(smoke: Smoke) -> None:
-    rows = smoke.rows("search-digits")
-    assert [row["algorithm"] for row in rows] == [*NAMES, "fedawe, clipped"]
-    for row in rows:
-        for rate in ("0.05", "0.5"):
-            clip = "clip=0.5," if "clipped" in row["algorithm"] else ""
-            path = smoke.out / "runs/search-digits" / f"{row['algorithm'].split(',')[0]}({clip}eta0={rate})" / "seed-0"
-            last = records.read(path / records.NAME).evaluations[-1]
+    more = {"clipped": "clip=0.5", "every echo 1": "max_echo=1"}
+    rows, globally = smoke.rows("search-digits"), smoke.rows("search-digits-global")
+    expected = [*NAMES, "fedawe, clipped", *(f"{name}, clipped" for name in NAMES if name != "fedawe")]
+    assert [row["algorithm"] for row in rows] == [*expected, "fedawe, every echo 1"]
+    assert [row["algorithm"] for row in globally] == [row["algorithm"] for row in rows]
+    for row, wide in zip(rows, globally, strict=True):
+        name, _, variant = row["algorithm"].partition(", ")
+        for shown, options in (
+            (row["eta0_0.1"], ["eta0=0.1"]),
+            (row["eta0_0.5"], ["eta0=0.5"]),
+            (wide["eta_g_1"], ["eta0=0.1"]),
+            (wide["eta_g_1.5"], ["eta0=0.1", "eta_g=1.5"]),
+        ):
+            label = f"{name}({','.join(sorted([*options, *([more[variant]] if variant else [])]))})"
+            last = records.read(smoke.out / "runs/search-digits" / label / "seed-0" / records.NAME).evaluations[-1]
             assert last["round"] == 4
-            assert float(row[f"eta0_{rate}"]) == pytest.approx(100 * last["test_accuracy"], abs=1e-4)
-    said = (smoke.out / "tables" / "search.txt").read_text()
-    assert said.startswith("digits: the best rate lies on the edge of the grid for FedAWE; FedAvg; ")  # of two rates
+            assert float(shown) == pytest.approx(100 * last["test_accuracy"], abs=1e-4)
+    said = (smoke.out / "tables" / "search.txt").read_text().splitlines()
+    assert said[0].startswith("search-digits: the best eta0 lies on the edge of the grid for FedAWE; FedAvg; ")
+    assert said[1].startswith("search-digits-global: the best eta_g lies on the edge of the grid for FedAWE; FedAvg; ")
 
 
 def test_fairness_evaluates_everyone_in_every_way(smoke: Smoke) -> None:
@@ -224,7 +234,7 @@ def test_fairness_evaluates_everyone_in_every_way(smoke: Smoke) -> None:
     for table, clipped in clips.items():
         rows = smoke.rows(table)
         assert [row["algorithm"] for row in rows] == list(NAMES.values())
-        assert {row["eta0"] for row in rows} == {"0.1"}
+        assert {(row["eta0"], row["eta_g"]) for row in rows} == {("0.1", "1.0")}
         values = {}
         for row, each in zip(rows, NAMES, strict=True):
             run = f"{each}({'clip=0.5,' if each in clipped else ''}eta0=0.1)"
@@ -248,17 +258,18 @@ def test_the_parts_of_fedawe_are_what_they_say(smoke: Smoke) -> None:
     expected = [
         ("fedavg(eta0=0.1)", "test_accuracy"),
         ("fedavg(eta0=0.1)", "received_test_accuracy"),
-        ("fedawe(clip=0.5,eta0=0.1,max_echo=1)", "test_accuracy"),
-        ("fedawe(clip=0.5,eta0=0.1)", "test_accuracy"),
+        ("fedawe(eta0=0.1,max_echo=1)", "test_accuracy"),
         ("fedawe(eta0=0.1)", "test_accuracy"),
+        ("fedawe(clip=0.5,eta0=0.1)", "test_accuracy"),
         ("fedawe(clip=0.5,eta0=0.1)", "latest_test_accuracy"),
     ]
     rows = smoke.rows("fairness-parts")
     values = [np.mean(smoke.accuracy("digits-sine", *each)) for each in expected]
     assert [float(row["test"]) for row in rows] == pytest.approx(values, abs=1e-4)
-    assert rows[0]["difference"] == ""
-    for row, value in zip(rows[1:], values[1:], strict=True):
+    assert (rows[0]["difference"], rows[0]["step"]) == ("", "")
+    for row, value, before in zip(rows[1:], values[1:], values, strict=False):
         assert float(row["difference"]) == pytest.approx(value - values[0], abs=1e-4)
+        assert float(row["step"]) == pytest.approx(value - before, abs=1e-4)
 
 
 def test_beyond_the_paper_everyone_is_run_everywhere(smoke: Smoke) -> None:
@@ -305,7 +316,7 @@ def test_what_has_not_been_run_is_missing_and_nothing_fails(tmp_path: Path) -> N
         made = outcome(item, plan, tmp_path, None)  # type: ignore[arg-type]
         for table in made.tables:
             numbers = [cell for row in table.rows for cell in row[1:] if cell.text not in NAMES.values()]
-            assert {cell.text for cell in numbers} <= {"—", "0.1"}, table.name  # 0.1 is fairness's eta0
+            assert {cell.text for cell in numbers} <= {"—", "0.1, 1"}, table.name  # of fairness: eta0, eta_g
     assert list(tmp_path.iterdir()) == []
 
 
@@ -409,7 +420,7 @@ def test_tables_fit_a_terminal(smoke: Smoke, width: int) -> None:
 
 
 def test_the_command_says_where_the_rest_of_a_wide_table_is(smoke: Smoke) -> None:
-    assert f"fairness: {smoke.out / 'tables' / 'fairness-1'}.csv, .md, .tex (3 more columns there)" in smoke.said
+    assert f"fairness: {smoke.out / 'tables' / 'fairness-1'}.csv, .md, .tex (4 more columns there)" in smoke.said
     wide = fedawe(
         "reproduce", "fairness", "--preset", "smoke", "--jobs", "1", "--out", str(smoke.out.parent), columns=200
     )

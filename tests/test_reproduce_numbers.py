@@ -17,6 +17,7 @@ from fedawe.compare.results import NAMES, Experiment, Run
 from fedawe.records import Record
 from fedawe.reproduce import Plan, Readings, merged, presets
 from fedawe.reproduce.example1 import Cell, closed_form, heat_map, standard_error
+from fedawe.reproduce.fairness import standing
 from fedawe.reproduce.figures import figure2, figure7
 from fedawe.reproduce.items import mean_ranks
 from fedawe.reproduce.published import Accuracy, accuracy, published
@@ -305,18 +306,37 @@ def test_smoothing_leaves_the_curve_alone_and_is_the_paper_s_by_default() -> Non
 # The search
 
 
+def grid_of(**accuracies: list[float]) -> Grid:
+    return Grid("search-svhn", "", "eta0", (0.05, 0.1, 0.2), {k.replace("_", ", "): v for k, v in accuracies.items()})
+
+
 def test_the_best_rate_and_whether_it_is_on_the_edge() -> None:
     nan = float("nan")
-    grid = Grid("svhn", 400, (0.05, 0.1, 0.2), {"fedawe": [1.0, 3.0, 2.0], "mifa": [nan, nan, 5.0], "fedau": [nan] * 3})
+    grid = grid_of(fedawe=[1.0, 3.0, 2.0], mifa=[nan, nan, 5.0], fedau=[nan] * 3)
     assert grid.best() == {"fedawe": 0.1, "mifa": 0.2}
     assert grid.on_edge() == ["mifa"]
-    assert grid.words() == "svhn: the best rate lies on the edge of the grid for MIFA."
+    assert grid.words() == "search-svhn: the best eta0 lies on the edge of the grid for MIFA."
     rows = {row[0].text: row[1:] for row in grid.table().rows}
     assert [cell.text for cell in rows["MIFA"]] == ["—", "—", "5.0"]
     assert [cell.strong for cell in rows["FedAWE"]] == [False, True, False]
-    fine = Grid("svhn", 400, (0.05, 0.1, 0.2), {"fedawe, clipped": [1.0, 3.0, 2.0]})
-    assert fine.words() == "svhn: no best rate lies on the edge of the grid."
+    fine = grid_of(fedawe_clipped=[1.0, 3.0, 2.0])
+    assert fine.words() == "search-svhn: no best eta0 lies on the edge of the grid."
     assert fine.table().rows[0][0].text == "FedAWE, clipped"
+
+
+def test_where_fedawe_stands() -> None:
+    """By hand: 3 ± 0.1 is surely behind 5, surely ahead of 1, and not told apart from 2.9 ± 2."""
+    ours = {0: 2.9, 1: 3.0, 2: 3.1}
+    others = {
+        "mifa": {0: 5.0, 1: 5.0, 2: 5.0},
+        "fedau": dict.fromkeys(range(3), 1.0),
+        "fedavg": {0: 0.9, 1: 2.9, 2: 4.9},
+    }
+    assert standing({"fedawe": ours, **others}) == (
+        "FedAWE 3.0, rank 2 of 4; the best other, MIFA, 5.0; "
+        "the 95 % interval of the difference has FedAWE ahead of 1, behind 1."
+    )
+    assert standing({"fedawe": ours}) == standing(others) == ""
 
 
 # The plan
@@ -347,6 +367,7 @@ def test_the_paper_s_settings_are_the_paper_s() -> None:
         ((p,), f"sine:gamma={gamma}") for p in (0.1, 0.3, 0.5, 1.0) for gamma in (0.1, 0.2, 0.3, 0.5)
     ]
     assert sorted(presets()["paper"].grid) == [0.0005, 0.001, 0.005, 0.01, 0.05, 0.1]
+    assert sorted(presets()["paper"].global_grid) == [0.5, 1, 1.5, 5, 10, 50]
 
 
 @pytest.mark.parametrize("name", ["paper", "mini", "smoke"])

@@ -5,16 +5,16 @@ every method is evaluated at the same kind of average; and how much of FedAWE's 
 gossip, how much echo.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from fedawe.compare.results import NAMES, Experiment, algorithm
+from fedawe.compare.results import NAMES, Experiment
 from fedawe.compare.standings import Difference, paired
 from fedawe.compare.tables import MISSING, Cell, Column, Table
 from fedawe.experiment import Contender
 from fedawe.reproduce.plan import Evaluate, Plan
-from fedawe.reproduce.tables import BySeed, found
+from fedawe.reproduce.tables import BySeed, Found, found
 
 EVALUATIONS: tuple[Evaluate, ...] = ("mean", "latest", "received")
 MEANING = {
@@ -24,34 +24,51 @@ MEANING = {
 }
 
 
-def tables(plan: Plan, experiment: Experiment | None) -> list[Table]:
-    """One table for each way of clipping, and one that takes FedAWE apart."""
-    out = []
+def study(plan: Plan, experiment: Experiment | None) -> tuple[list[Table], list[str]]:
+    """One table for each way of clipping, and one that takes FedAWE apart; what they say."""
+    tables, words = [], []
     for number, (title, readings) in enumerate(plan.protocols().items(), 1):
-        labels = [Contender.parse(readings.contender(plan.preset, plan.first, name)).label for name in NAMES]
-        out.append(_table(f"fairness-{number}", title, experiment, labels))
-    out.append(_parts(plan, experiment))
-    return out
+        contenders = [Contender.parse(readings.contender(plan.preset, plan.first, name)) for name in NAMES]
+        labels = [contender.label for contender in contenders]
+        values = {kind: found(experiment, labels, "test_accuracy", kind) for kind in EVALUATIONS}
+        tables.append(_table(f"fairness-{number}", title, contenders, values))
+        words += [f"{title}, {MEANING[kind]}: {where}" for kind in EVALUATIONS if (where := standing(values[kind]))]
+    tables.append(_parts(plan, experiment))
+    return tables, words
 
 
-def _table(name: str, title: str, experiment: Experiment | None, labels: Sequence[str]) -> Table:
+def standing(values: Found) -> str:
+    """Where FedAWE stands among those that have results: its rank, and against whom its lead is sure."""
+    means = {name: float(np.mean(list(by_seed.values()))) for name, by_seed in values.items()}
+    if "fedawe" not in means or len(means) < 2:
+        return ""
+    rank = 1 + sum(mean > means["fedawe"] for mean in means.values())
+    best = max((name for name in means if name != "fedawe"), key=means.__getitem__)
+    leads = [paired(values["fedawe"], values[name]) for name in means if name != "fedawe"]
+    signs = [difference.sign for difference in leads if difference is not None]
+    return (
+        f"FedAWE {means['fedawe']:.1f}, rank {rank} of {len(means)}; the best other, {NAMES[best]}, {means[best]:.1f}; "
+        f"the 95 % interval of the difference has FedAWE ahead of {signs.count(1)}, behind {signs.count(-1)}."
+    )
+
+
+def _table(name: str, title: str, contenders: Sequence[Contender], values: Mapping[Evaluate, Found]) -> Table:
     """Rows: algorithms; columns: each kind of evaluation, and FedAWE's lead."""
-    heads = [Column("algorithm", ("algorithm",), numeric=False), Column("eta0", ("eta0",), numeric=False)]
+    heads = [Column("algorithm", ("algorithm",), numeric=False), Column("eta0, eta_g", ("eta0", "eta_g"))]
     for kind in EVALUATIONS:
         heads.append(Column(kind, (f"{kind}", f"{kind}_std"), note=MEANING[kind]))
         heads.append(Column("FedAWE's lead [95 %]", tuple(f"{kind}_lead{end}" for end in ("", "_low", "_high"))))
-    values = {kind: found(experiment, labels, "test_accuracy", kind) for kind in EVALUATIONS}
     rows = []
-    for label in labels:
-        each = algorithm(label)
-        eta0 = label.partition("eta0=")[2].rstrip(")").partition(",")[0]
-        cells = [Cell(NAMES[each], (NAMES[each],)), Cell(eta0, (eta0,))]
+    for contender in contenders:
+        each = contender.spec.name
+        eta0, eta_g = (float(contender.spec.options.get(symbol, 1)) for symbol in ("eta0", "eta_g"))
+        cells = [Cell(NAMES[each], (NAMES[each],)), Cell(f"{eta0:g}, {eta_g:g}", (eta0, eta_g))]
         for kind in EVALUATIONS:
             ours, fedawe = values[kind].get(each, {}), values[kind].get("fedawe", {})
             cells += [spread(ours), lead(None if each == "fedawe" else paired(fedawe, ours))]
         rows.append(tuple(cells))
-    caption = f"{title}: test accuracy (%), each with its own learning rate"
-    return Table(name, caption, tuple(heads), tuple(rows), tuple(algorithm(label) for label in labels))
+    caption = f"{title}: test accuracy (%), each with its own learning rates"
+    return Table(name, caption, tuple(heads), tuple(rows), tuple(contender.spec.name for contender in contenders))
 
 
 def _parts(plan: Plan, experiment: Experiment | None) -> Table:
@@ -64,24 +81,25 @@ def _parts(plan: Plan, experiment: Experiment | None) -> Table:
     fedavg, fedawe = (nobody.contender(plan.preset, plan.first, name) for name in ("fedavg", "fedawe"))
     clipped, gossip = authors.contender(plan.preset, plan.first, "fedawe"), plan.gossip_alone(plan.first)
     steps = [
-        ("FedAvg, its last model", of(fedavg, "latest")),
-        ("FedAvg, the received mean", of(fedavg, "received")),
-        ("FedAWE with every echo 1 and clip, x̄: gossip alone", of(gossip, "mean")),
-        ("FedAWE with echo and clip, x̄", of(clipped, "mean")),
-        ("FedAWE with echo, no clip, x̄", of(fedawe, "mean")),
-        ("FedAWE with echo and clip, its last aggregate", of(clipped, "latest")),
+        ("FedAvg's last model", of(fedavg, "latest")),
+        ("+ averaging: received mean", of(fedavg, "received")),
+        ("+ gossip: FedAWE, echo 1", of(gossip, "mean")),
+        ("+ echo: FedAWE", of(fedawe, "mean")),
+        ("+ clip: FedAWE, clipped", of(clipped, "mean")),
+        ("its last aggregate", of(clipped, "latest")),
     ]
-    base = steps[0][1]
-    rows = [
-        (Cell(name, (name,)), spread(values), lead(None if values is base else paired(values, base)))
-        for name, values in steps
-    ]
+    rows = []
+    for n, (name, values) in enumerate(steps):
+        before = (steps[n - 1][1], steps[0][1]) if n else None
+        differences = [lead(paired(values, other) if values and other else None) for other in before or ({}, {})]
+        rows.append((Cell(name, (name,)), spread(values), *differences))
     heads = (
         Column("what", ("what",), numeric=False),
-        Column("test accuracy (%)", ("test", "test_std")),
-        Column("minus FedAvg's last model [95 %]", ("difference", "difference_low", "difference_high")),
+        Column("test (%)", ("test", "test_std")),
+        Column("minus row above [95 %]", ("step", "step_low", "step_high")),
+        Column("minus first row [95 %]", ("difference", "difference_low", "difference_high")),
     )
-    caption = "what averaging, gossip and echo contribute"
+    caption = "what averaging, gossip, echo and clip contribute, each with learning rates of its own"
     return Table("fairness-parts", caption, heads, tuple(rows), tuple("" for _ in rows))
 
 

@@ -42,7 +42,7 @@ def outcome(item: Item, plan: Plan, runs: Path, data: Path | None) -> Outcome:
         "table9": lambda: _over_settings(plan, runs, "table9", plan.table9(), GAMMAS, "γ = {}"),
         "table10": lambda: _over_settings(plan, runs, "table10", plan.table10(), ALPHAS, "α = {}"),
         "search": lambda: _search(plan, runs),
-        "fairness": lambda: Outcome(tables=tuple(fairness.tables(plan, _load(runs, plan.fairness()[0])))),
+        "fairness": lambda: _fairness(plan, runs),
         "beyond": lambda: _beyond(plan, runs),
     }
     return makers[item]()
@@ -118,8 +118,13 @@ def _over_settings(
 
 
 def _search(plan: Plan, runs: Path) -> Outcome:
-    grids = [search.grid(plan, batch, _load(runs, batch)) for batch in plan.search()]
+    grids = [grid for batch in plan.search() for grid in search.grids(plan, batch.settings.task, _load(runs, batch))]
     return Outcome(tuple(grid.table() for grid in grids), words=tuple(grid.words() for grid in grids))
+
+
+def _fairness(plan: Plan, runs: Path) -> Outcome:
+    tables, words = fairness.study(plan, _load(runs, plan.fairness()[0]))
+    return Outcome(tuple(tables), words=tuple(words))
 
 
 def _beyond(plan: Plan, runs: Path) -> Outcome:
@@ -142,7 +147,9 @@ def _beyond(plan: Plan, runs: Path) -> Outcome:
             ]
         rows.append(tuple(cells))
     caption = f"{plan.first}: test accuracy (%) over the last 50 rounds under other availability"
-    return Outcome((Table("beyond", caption, tuple(heads), tuple(rows), tuple(NAMES)),))
+    table = Table("beyond", caption, tuple(heads), tuple(rows), tuple(NAMES))
+    said = zip(batches, map(fairness.standing, values), strict=True)
+    return Outcome((table,), words=tuple(f"{batch.folder}: {where}" for batch, where in said if where))
 
 
 def _figure2(plan: Plan) -> Outcome:

@@ -12,7 +12,7 @@ from typing import Literal
 from fedawe.algorithms import ALGORITHMS
 from fedawe.errors import UserError
 from fedawe.experiment import Contender, Settings
-from fedawe.reproduce.presets import Preset
+from fedawe.reproduce.presets import Preset, Rates
 
 Item = Literal[
     "fig2",
@@ -39,6 +39,8 @@ WITHOUT_FEDVARP = tuple(name for name in ALGORITHMS if name != "fedvarp")  # tab
 GAMMAS, ALPHAS = ("0.3", "0.2", "0.1"), ("0.05", "0.1", "1.0")
 FIGURE3 = ((0.1, 0.3, 0.5, 1.0), (0.1, 0.2, 0.3, 0.5))  # p and gamma
 NORM = 0.5  # of every clip
+CLIPPED, UNECHOED = "clipped", "every echo 1"
+VARIANTS = {"": "", CLIPPED: f"clip={NORM}", UNECHOED: "max_echo=1"}  # that have learning rates of their own
 
 
 @dataclass(frozen=True)
@@ -51,12 +53,23 @@ class Readings:
     augment: Literal["image", "batch"] | None = None
 
     def contender(self, preset: Preset, data: str, algorithm: str) -> str:
-        """An algorithm with its clip and its learning rate, as the command line spells it."""
+        """An algorithm with its clip and its learning rates, as the command line spells it."""
         clipped = self.clip != "none" and (self.clip_whom == "all" or algorithm == "fedawe")
-        options = [f"eta0={preset.rate(data, algorithm, clipped and self.clip == 'update'):g}"]
-        if clipped:
-            options.append(f"clip={NORM}" if self.clip == "update" else f"clip_grad={NORM}")
-        return f"{algorithm}:{','.join(options)}"
+        if clipped and self.clip == "update":
+            return contender(algorithm, preset.rate(data, algorithm, CLIPPED), f"clip={NORM}")
+        more = f"clip_grad={NORM}" if clipped else ""
+        return contender(algorithm, preset.rate(data, algorithm), more)
+
+
+def contender(algorithm: str, rates: Rates, more: str = "") -> str:
+    """Spelled as on the command line; eta_g only where it is not 1.
+
+    >>> contender("fedawe", (0.5, 1.0), "clip=0.5"), contender("fedavg-all", (0.2, 5.0))
+    ('fedawe:eta0=0.5,clip=0.5', 'fedavg-all:eta0=0.2,eta_g=5')
+    """
+    eta0, eta_g = rates
+    options = [f"eta0={eta0:g}", f"eta_g={eta_g:g}" if eta_g != 1 else "", more]
+    return f"{algorithm}:{','.join(option for option in options if option)}"
 
 
 @dataclass(frozen=True)
@@ -140,19 +153,41 @@ class Plan:
         ]
 
     def search(self) -> list[Batch]:
-        """Every learning rate of the grid under sine: all algorithms, and FedAWE with its clip besides."""
+        """Under sine every eta0 of the grid with eta_g = 1, then every eta_g with the preset's eta0; of all contenders.
+
+        Those are the algorithms and clipped FedAWE; on the data set of the fairness study also what that compares.
+        """
         preset = self.preset
         every = max(1, preset.search_rounds // 16)
         changes = {"rounds": preset.search_rounds, "evaluate_every": every, "evaluate_received": False}
-        named = [f"{name}:" for name in ALGORITHMS] + [f"fedawe:clip={NORM},"]
-        specs = tuple(f"{name}eta0={rate:g}" for rate in preset.grid for name in named)
         return [
-            Batch(f"search-{data}", preset.on(data, "sine", **changes), specs, preset.search_seeds)
+            Batch(
+                f"search-{data}",
+                preset.on(data, "sine", **changes),
+                tuple(
+                    dict.fromkeys(
+                        contender(name, rates, VARIANTS[variant])
+                        for name, variant in self.searched(data)
+                        for rates in (
+                            *((eta0, 1.0) for eta0 in preset.grid),
+                            *((preset.rate(data, name, variant)[0], eta_g) for eta_g in preset.global_grid),
+                        )
+                    )
+                ),
+                preset.search_seeds,
+            )
             for data in preset.data
         ]
 
+    def searched(self, data: str) -> list[tuple[str, str]]:
+        """(algorithm, variant) of all whose learning rates are searched for."""
+        found = [(name, "") for name in ALGORITHMS] + [("fedawe", CLIPPED)]
+        if data == self.first:
+            found += [(name, CLIPPED) for name in ALGORITHMS if name != "fedawe"] + [("fedawe", UNECHOED)]
+        return found
+
     def fairness(self) -> list[Batch]:
-        """Under sine: nobody clipped, everybody clipped, and FedAWE without its echo, each with a rate of its own."""
+        """Under sine: nobody clipped, everybody clipped, and FedAWE without its echo, each with rates of its own."""
         batches = [replace(self, readings=readings).batch(self.first, "sine") for readings in self.protocols().values()]
         gossip = replace(batches[0], algorithms=(self.gossip_alone(self.first),))
         return merged([*batches, gossip])
@@ -166,8 +201,8 @@ class Plan:
         }
 
     def gossip_alone(self, data: str) -> str:
-        """FedAWE that multiplies nothing: every echo counts once."""
-        return replace(self.readings, clip="update").contender(self.preset, data, "fedawe") + ",max_echo=1"
+        """FedAWE that multiplies nothing and clips nothing: every echo counts once."""
+        return contender("fedawe", self.preset.rate(data, "fedawe", UNECHOED), VARIANTS[UNECHOED])
 
     def beyond(self) -> list[Batch]:
         """Availability that the paper does not have: Markov chains, cycles, outages, and a recorded trace."""

@@ -2,7 +2,7 @@
 
 paper   exactly the paper's settings (section 7 and tables 6 and 7); weeks on two cores
 mini    the same structure for two cores: images of 16 x 16, one hidden layer of 64 units instead of two convolutions,
-        batches of 32, no augmentation, 800 rounds, and for every algorithm the learning rate that `search` found
+        batches of 32, no augmentation, 800 rounds, and for every algorithm the learning rates that `search` found
 smoke   seconds, on the bundled digits: for trying out, and for tests
 """
 
@@ -16,7 +16,7 @@ from typing import Any, Literal
 from fedawe.experiment import Settings
 
 Name = Literal["paper", "mini", "smoke"]
-PAPER_RATES = {"fedawe": 0.1, "fedavg-known": 0.1}  # table 7; 0.05 for all others
+Rates = tuple[float, float]  # eta0, eta_g
 
 
 @dataclass(frozen=True)
@@ -28,19 +28,20 @@ class Preset:
     settings: Settings
     seeds: tuple[int, ...]
     grid: tuple[float, ...]  # of eta0, for `search`
+    global_grid: tuple[float, ...]  # of eta_g
     search_rounds: int
     search_seeds: tuple[int, ...]
     figure3: Settings  # changes of its own: rounds, eta0
     figure2_cells: int  # a side of the heat map
     figure2_rounds: int
-    rates: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # data -> contender -> eta0
+    rates: Mapping[str, Mapping[str, Rates]] = field(default_factory=dict)  # data -> contender
 
-    def rate(self, data: str, algorithm: str, clipped: bool) -> float:
-        """eta0 of an algorithm: as searched for, or the paper's; a clip changes the best rate of FedAWE alone."""
+    def rate(self, data: str, algorithm: str, variant: str = "") -> Rates:
+        """eta0 and eta_g of an algorithm, or of a variant if that was searched for: "clipped", "every echo 1"."""
         if self.name == "paper":
-            return PAPER_RATES.get(algorithm, 0.05)
+            return (0.1 if algorithm in ("fedawe", "fedavg-known") else 0.05), 1.0  # table 7
         searched = self.rates.get(data, {})
-        return searched.get("fedawe, clipped" if clipped and algorithm == "fedawe" else algorithm, 0.1)
+        return searched.get(f"{algorithm}, {variant}", searched.get(algorithm, (0.1, 1.0)))
 
     def on(self, data: str, dynamics: str, **changes: Any) -> Settings:
         """The settings of a run on a data set under dynamics."""
@@ -50,7 +51,8 @@ class Preset:
 @cache
 def presets() -> dict[Name, Preset]:
     """By name."""
-    rates = json.loads((files("fedawe.reproduce") / "rates.json").read_text(encoding="utf-8"))
+    found = json.loads((files("fedawe.reproduce") / "rates.json").read_text(encoding="utf-8"))
+    rates = {data: {name: (eta0, eta_g) for name, (eta0, eta_g) in each.items()} for data, each in found.items()}
     paper = Settings(model="paper", rounds=2000, batch=128, clients=100, evaluate_every=2, evaluate_received=True)
     mini = Settings(
         model="mlp",
@@ -72,6 +74,7 @@ def presets() -> dict[Name, Preset]:
             paper,
             seeds=(3, 4, 6),
             grid=(0.1, 0.05, 0.01, 0.005, 0.001, 0.0005),
+            global_grid=(0.5, 1.0, 1.5, 5.0, 10.0, 50.0),
             search_rounds=500,
             search_seeds=(3, 4, 6),
             figure3=replace(paper, rounds=1000, eta0=0.05, evaluate_received=False),
@@ -84,6 +87,7 @@ def presets() -> dict[Name, Preset]:
             mini,
             seeds=(3, 4, 6),
             grid=(0.05, 0.1, 0.2, 0.5, 1.0),
+            global_grid=(0.5, 1.0, 1.5, 5.0, 10.0),
             search_rounds=400,
             search_seeds=(0,),
             figure3=replace(mini, rounds=400, eta0=0.1, evaluate_received=False),
@@ -96,7 +100,8 @@ def presets() -> dict[Name, Preset]:
             ("digits",),
             smoke,
             seeds=(0, 1),
-            grid=(0.05, 0.5),
+            grid=(0.1, 0.5),
+            global_grid=(1.0, 1.5),
             search_rounds=4,
             search_seeds=(0,),
             figure3=replace(smoke, rounds=4, eta0=0.1, evaluate_received=False),

@@ -1,12 +1,15 @@
-"""The learning-rate grid: what every rate comes to, and which is the best for whom."""
+"""The learning-rate grids: what every rate comes to, and which is the best for whom."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from fedawe.compare.results import NAMES, Experiment
 from fedawe.compare.tables import MISSING, Cell, Column, Table
-from fedawe.reproduce.plan import Batch, Plan
+from fedawe.experiment import Contender
+from fedawe.reproduce.plan import VARIANTS, Plan, contender
+from fedawe.reproduce.presets import Rates
 from fedawe.reproduce.tables import found
 
 
@@ -14,8 +17,9 @@ from fedawe.reproduce.tables import found
 class Grid:
     """Test accuracy (%) by contender and rate; NaN where a run diverged or has not been run."""
 
-    data: str
-    rounds: int
+    name: str  # of its file
+    caption: str
+    symbol: str  # eta0 or eta_g
     rates: tuple[float, ...]
     accuracies: dict[str, list[float]]  # "fedawe" or "fedawe, clipped" -> one for each rate
 
@@ -41,17 +45,18 @@ class Grid:
             rows.append(tuple(cells))
         heads = (
             Column("algorithm", ("algorithm",), numeric=False),
-            *(Column(f"{rate:g}", (f"eta0_{rate:g}",)) for rate in self.rates),
+            *(Column(f"{rate:g}", (f"{self.symbol}_{rate:g}",)) for rate in self.rates),
         )
-        caption = f"{self.data}, sine, {self.rounds} rounds: test accuracy (%) by eta0"
-        return Table(f"search-{self.data}", caption, heads, tuple(rows), tuple(self.accuracies))
+        return Table(self.name, self.caption, heads, tuple(rows), tuple(self.accuracies))
 
     def words(self) -> str:
         """Whether the grid is wide enough."""
         edge = self.on_edge()
         if edge:
-            return f"{self.data}: the best rate lies on the edge of the grid for {'; '.join(map(_shown, edge))}."
-        return f"{self.data}: no best rate lies on the edge of the grid."
+            return (
+                f"{self.name}: the best {self.symbol} lies on the edge of the grid for {'; '.join(map(_shown, edge))}."
+            )
+        return f"{self.name}: no best {self.symbol} lies on the edge of the grid."
 
 
 def _shown(name: str) -> str:
@@ -59,15 +64,25 @@ def _shown(name: str) -> str:
     return NAMES[name.partition(",")[0]] + name[len(name.partition(",")[0]) :]
 
 
-def grid(plan: Plan, batch: Batch, experiment: Experiment | None) -> Grid:
-    """The grid of one data set, from the runs that are there."""
-    rates = tuple(sorted(plan.preset.grid))
-    accuracies: dict[str, list[float]] = {}
-    for contender in batch.contenders():
-        spec = contender.spec
-        name = f"{spec.name}, clipped" if "clip" in spec.options else spec.name
-        row = accuracies.setdefault(name, [float("nan")] * len(rates))
-        values = list(found(experiment, [contender.label], "test_accuracy").values())
-        if values:
-            row[rates.index(float(spec.options["eta0"]))] = float(np.mean(list(values[0].values())))
-    return Grid(batch.settings.task, plan.preset.search_rounds, rates, accuracies)
+def grids(plan: Plan, data: str, experiment: Experiment | None) -> list[Grid]:
+    """Both grids of one data set, from the runs that are there: eta0 with eta_g = 1, eta_g with the preset's eta0."""
+    preset = plan.preset
+    eta0, eta_g = tuple(sorted(preset.grid)), tuple(sorted(preset.global_grid))
+    local, globally = {}, {}
+    for algorithm, variant in plan.searched(data):
+        name = f"{algorithm}, {variant}" if variant else algorithm
+        chosen, _ = preset.rate(data, algorithm, variant)
+        more = VARIANTS[variant]
+        local[name] = _accuracies(experiment, algorithm, [(rate, 1.0) for rate in eta0], more)
+        globally[name] = _accuracies(experiment, algorithm, [(chosen, rate) for rate in eta_g], more)
+    caption = f"{data}, sine, {preset.search_rounds} rounds: test accuracy (%) by"
+    return [
+        Grid(f"search-{data}", f"{caption} eta0, with eta_g = 1", "eta0", eta0, local),
+        Grid(f"search-{data}-global", f"{caption} eta_g, with the eta0 in use", "eta_g", eta_g, globally),
+    ]
+
+
+def _accuracies(experiment: Experiment | None, algorithm: str, rates: Sequence[Rates], more: str) -> list[float]:
+    labels = [Contender.parse(contender(algorithm, each, more)).label for each in rates]
+    values = [found(experiment, [label], "test_accuracy").get(algorithm, {}) for label in labels]
+    return [float(np.mean(list(by_seed.values()))) if by_seed else float("nan") for by_seed in values]
