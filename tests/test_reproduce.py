@@ -39,6 +39,7 @@ TABLES = {
     "fairness-1": (8, 2 + 3 * 2, 3 + 3 * 5),
     "fairness-2": (8, 8, 18),
     "fairness-3": (8, 8, 18),
+    "fairness-4": (8, 8, 18),
     "fairness-parts": (6, 4, 9),
     "beyond": (8, 1 + 3 * 2, 1 + 3 * 5),
 }
@@ -116,7 +117,7 @@ def test_there_is_every_file_and_no_other(smoke: Smoke) -> None:
 
 def test_every_run_is_complete_and_evaluates_the_received_mean(smoke: Smoke) -> None:
     found = [records.read(path) for path in smoke.out.rglob(records.NAME)]
-    assert len(found) == 16 * 2 + 34 + 3 * 16 + 5 * 14 + 17 * 3 + 3 * 16
+    assert len(found) == 16 * 2 + 34 + 12 + 3 * 16 + 5 * 14 + 17 * 3 + 3 * 16
     assert {record.status for record in found} == {"complete"}
     for record in found:
         kept = record.header["settings"]["evaluate_received"] and record.header["algorithm"] != "fedawe"
@@ -230,14 +231,17 @@ def test_the_search_has_every_rate_and_says_which_is_on_the_edge(smoke: Smoke) -
 
 
 def test_fairness_evaluates_everyone_in_every_way(smoke: Smoke) -> None:
-    clips = {"fairness-1": ["fedawe"], "fairness-2": [], "fairness-3": list(NAMES)}
+    clips = {"fairness-1": ["fedawe"], "fairness-2": ["fedawe"], "fairness-3": [], "fairness-4": list(NAMES)}
     for table, clipped in clips.items():
         rows = smoke.rows(table)
         assert [row["algorithm"] for row in rows] == list(NAMES.values())
-        assert {(row["eta0"], row["eta_g"]) for row in rows} == {("0.1", "1.0")}
+        assert {row["eta_g"] for row in rows} == {"1.0"}
+        paper = [0.1 if each in ("fedawe", "fedavg-known") else 0.05 for each in NAMES]
+        rates = paper if table == "fairness-1" else [0.1] * 8
+        assert [float(row["eta0"]) for row in rows] == rates
         values = {}
-        for row, each in zip(rows, NAMES, strict=True):
-            run = f"{each}({'clip=0.5,' if each in clipped else ''}eta0=0.1)"
+        for row, each, rate in zip(rows, NAMES, rates, strict=True):
+            run = f"{each}({'clip=0.5,' if each in clipped else ''}eta0={rate})"
             for kind in ("mean", "latest", "received"):
                 fedawe = each == "fedawe"
                 prefix = {"mean": "", "latest": "latest_" * fedawe, "received": "received_" * (not fedawe)}[kind]
@@ -316,7 +320,7 @@ def test_what_has_not_been_run_is_missing_and_nothing_fails(tmp_path: Path) -> N
         made = outcome(item, plan, tmp_path, None)  # type: ignore[arg-type]
         for table in made.tables:
             numbers = [cell for row in table.rows for cell in row[1:] if cell.text not in NAMES.values()]
-            assert {cell.text for cell in numbers} <= {"—", "0.1, 1"}, table.name  # of fairness: eta0, eta_g
+            assert {cell.text for cell in numbers} <= {"—", "0.1, 1", "0.05, 1"}, table.name  # of fairness: eta0, eta_g
     assert list(tmp_path.iterdir()) == []
 
 

@@ -1,8 +1,8 @@
 """Does FedAWE still win when everyone is treated alike?
 
-Three questions on the same traces: when every method is clipped or none, each with the learning rate found for it; when
-every method is evaluated at the same kind of average; and how much of FedAWE's gain over FedAvg is averaging, how much
-gossip, how much echo.
+On the same traces: with the paper's learning rates and with those found for each; when only FedAWE, nobody or everybody
+is clipped; when every method is evaluated at the same kind of average; and how much of what sets FedAWE apart from
+FedAvg is averaging, how much gossip, echo and clip.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ from fedawe.compare.results import NAMES, Experiment
 from fedawe.compare.standings import Difference, paired
 from fedawe.compare.tables import MISSING, Cell, Column, Table
 from fedawe.experiment import Contender
-from fedawe.reproduce.plan import Evaluate, Plan
+from fedawe.reproduce.plan import Evaluate, Plan, Readings
 from fedawe.reproduce.tables import BySeed, Found, found
 
 EVALUATIONS: tuple[Evaluate, ...] = ("mean", "latest", "received")
@@ -25,10 +25,10 @@ MEANING = {
 
 
 def study(plan: Plan, experiment: Experiment | None) -> tuple[list[Table], list[str]]:
-    """One table for each way of clipping, and one that takes FedAWE apart; what they say."""
+    """One table for each protocol, and one that takes FedAWE apart; what they say."""
     tables, words = [], []
-    for number, (title, readings) in enumerate(plan.protocols().items(), 1):
-        contenders = [Contender.parse(readings.contender(plan.preset, plan.first, name)) for name in NAMES]
+    for number, (title, specs) in enumerate(plan.protocols().items(), 1):
+        contenders = [Contender.parse(spec) for spec in specs]
         labels = [contender.label for contender in contenders]
         values = {kind: found(experiment, labels, "test_accuracy", kind) for kind in EVALUATIONS}
         tables.append(_table(f"fairness-{number}", title, contenders, values))
@@ -67,19 +67,21 @@ def _table(name: str, title: str, contenders: Sequence[Contender], values: Mappi
             ours, fedawe = values[kind].get(each, {}), values[kind].get("fedawe", {})
             cells += [spread(ours), lead(None if each == "fedawe" else paired(fedawe, ours))]
         rows.append(tuple(cells))
-    caption = f"{title}: test accuracy (%), each with its own learning rates"
+    caption = f"{title}: test accuracy (%)"
     return Table(name, caption, tuple(heads), tuple(rows), tuple(contender.spec.name for contender in contenders))
 
 
 def _parts(plan: Plan, experiment: Experiment | None) -> Table:
     """From FedAvg's last model to FedAWE's x-bar in steps."""
-    nobody, authors = plan.protocols()["nobody clipped"], plan.protocols()["only FedAWE clipped"]
 
     def of(text: str, kind: Evaluate) -> BySeed:
         return next(iter(found(experiment, [Contender.parse(text).label], "test_accuracy", kind).values()), {})
 
-    fedavg, fedawe = (nobody.contender(plan.preset, plan.first, name) for name in ("fedavg", "fedawe"))
-    clipped, gossip = authors.contender(plan.preset, plan.first, "fedawe"), plan.gossip_alone(plan.first)
+    def unclipped(name: str) -> str:
+        return Readings("none").contender(plan.preset, plan.first, name)
+
+    fedavg, fedawe, gossip = unclipped("fedavg"), unclipped("fedawe"), plan.gossip_alone(plan.first)
+    clipped = Readings("update").contender(plan.preset, plan.first, "fedawe")
     steps = [
         ("FedAvg's last model", of(fedavg, "latest")),
         ("+ averaging: received mean", of(fedavg, "received")),

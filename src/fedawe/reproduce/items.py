@@ -6,6 +6,8 @@ from pathlib import Path
 
 import numpy as np
 from matplotlib.figure import Figure
+from rich.console import Console
+from rich.progress import track
 
 from fedawe.availability import class_weights, probabilities_from_labels
 from fedawe.compare.results import NAMES, Clients, Experiment, algorithm, load
@@ -153,7 +155,9 @@ def _beyond(plan: Plan, runs: Path) -> Outcome:
 
 
 def _figure2(plan: Plan) -> Outcome:
-    cells = list(example1.heat_map(plan.preset.figure2_cells, plan.preset.figure2_rounds))
+    side = plan.preset.figure2_cells
+    pairs = example1.heat_map(side, plan.preset.figure2_rounds)
+    cells = list(track(pairs, "figure 2", side**2, console=Console(stderr=True), transient=True))
     errors = [abs(abs(cell.fedavg - example1.MEAN) - cell.exact) for cell in cells]
     within = sum(error <= 3 * cell.fedavg_error + 1e-9 for error, cell in zip(errors, cells, strict=True))
     rows = tuple(

@@ -12,7 +12,7 @@ from typing import Literal
 from fedawe.algorithms import ALGORITHMS
 from fedawe.errors import UserError
 from fedawe.experiment import Contender, Settings
-from fedawe.reproduce.presets import Preset, Rates
+from fedawe.reproduce.presets import Preset, Rates, presets
 
 Item = Literal[
     "fig2",
@@ -187,17 +187,24 @@ class Plan:
         return found
 
     def fairness(self) -> list[Batch]:
-        """Under sine: nobody clipped, everybody clipped, and FedAWE without its echo, each with rates of its own."""
-        batches = [replace(self, readings=readings).batch(self.first, "sine") for readings in self.protocols().values()]
-        gossip = replace(batches[0], algorithms=(self.gossip_alone(self.first),))
-        return merged([*batches, gossip])
+        """Under sine: every protocol, and FedAWE without its echo."""
+        batch = self.batch(self.first, "sine")
+        chosen = [spec for specs in self.protocols().values() for spec in specs] + [self.gossip_alone(self.first)]
+        return merged([batch, replace(batch, algorithms=tuple(chosen))])
 
-    def protocols(self) -> dict[str, Readings]:
-        """Who is clipped."""
+    def protocols(self) -> dict[str, tuple[str, ...]]:
+        """Ways to treat the algorithms: whose rates, and who is clipped."""
+        paper = presets()["paper"]
+
+        def of(preset: Preset, clip: Clip, whom: Whom = "fedawe") -> tuple[str, ...]:
+            readings = Readings(clip, whom)
+            return tuple(readings.contender(preset, self.first, name) for name in ALGORITHMS)
+
         return {
-            "only FedAWE clipped": replace(self.readings, clip="update", clip_whom="fedawe"),
-            "nobody clipped": replace(self.readings, clip="none"),
-            "everybody clipped": replace(self.readings, clip="update", clip_whom="all"),
+            "the paper's rates, only FedAWE clipped": of(paper, "update"),
+            "rates searched for, only FedAWE clipped": of(self.preset, "update"),
+            "rates searched for, nobody clipped": of(self.preset, "none"),
+            "rates searched for, everybody clipped": of(self.preset, "update", "all"),
         }
 
     def gossip_alone(self, data: str) -> str:
