@@ -19,10 +19,19 @@ from fedawe.reproduce import Plan, Readings, merged, presets
 from fedawe.reproduce.example1 import Cell, closed_form, heat_map, standard_error
 from fedawe.reproduce.fairness import standing
 from fedawe.reproduce.figures import figure2, figure7
-from fedawe.reproduce.items import mean_ranks
 from fedawe.reproduce.published import Accuracy, accuracy, published
 from fedawe.reproduce.search import Grid
-from fedawe.reproduce.tables import Column2, Orderings, orderings, side_by_side, speed
+from fedawe.reproduce.tables import (
+    Column2,
+    Orderings,
+    by_rounds,
+    found,
+    mean_ranks,
+    orderings,
+    side_by_side,
+    speed,
+    until,
+)
 from fedawe.rng import rng
 from fedawe.trace import Trace
 
@@ -173,16 +182,34 @@ def test_fedavg_known_above_fedawe_is_an_ordering_of_fedawe() -> None:
 def test_mean_ranks_count_complete_settings_alone() -> None:
     up = {name: {0: float(n), 1: float(n)} for n, name in enumerate(NAMES)}
     down = {name: {0: -float(n), 1: -float(n)} for n, name in enumerate(NAMES)}
-    said = mean_ranks([column(up), column(up), column(down)], seeds=2)
-    # fedawe is 8th, 8th, 1st: 17/3; fedvarp is 1st, 1st, 8th: 10/3
-    assert said.startswith("Mean rank over 3 settings (1 is best): FedVARP 3.3, ")
-    assert said.endswith(", FedAWE 5.7.")
+    found = mean_ranks([column(up), column(up), column(down)], seeds=2)
+    assert (found["fedawe"], found["fedvarp"]) == (17 / 3, 10 / 3)  # 8th, 8th, 1st; 1st, 1st, 8th
     partly = {**up, "mifa": {0: 1.0}}
     lacking = {name: values for name, values in up.items() if name != "fedvarp"}
     assert mean_ranks([column(up), column(partly), column(lacking)], 2) == mean_ranks([column(up)], 2)
-    assert mean_ranks([column(partly)], 2) == ""
+    assert mean_ranks([column(partly)], 2) == {}
     tied = {name: {0: 1.0, 1: 3.0} for name in NAMES}
-    assert "FedAWE 1.0, " in mean_ranks([column(tied)], 2)
+    assert set(mean_ranks([column(tied)], 2).values()) == {1.0}
+
+
+def test_orderings_and_ranks_by_the_number_of_rounds() -> None:
+    """After 400 rounds FedAWE is best, as in the paper's table; after 800 it is last."""
+    early = {name: {0: 90.0 - n, 1: 90.0 - n} for n, name in enumerate(NAMES)}
+    late = {**early, "fedawe": {0: 1.0, 1: 1.0}}
+    made = by_rounds({("svhn", n): [column(v, "svhn", "sine")] for n, v in ((400, early), (800, late))}, 2)
+    rows = [dict(zip([c.title for c in made.columns], row, strict=True)) for row in made.rows]
+    assert [row["rounds"].text for row in rows] == ["400", "800"]
+    assert [row["with FedAWE"].text for row in rows] == ["6 of 7", "1 of 7"]  # FedAvg-known leads it in the paper
+    assert [(row["FedAWE"].text, row["FedAvg"].text) for row in rows] == [("1.0", "2.0"), ("8.0", "1.0")]
+    assert [row["FedAWE"].strong for row in rows] == [True, False]
+
+
+def test_a_shorter_experiment_is_the_beginning_of_a_longer_one() -> None:
+    whole = experiment({"fedavg": [{n: n / 1000 for n in range(0, 820, 20)}]}, "test_accuracy")
+    assert found(whole, ["fedavg"], "test_accuracy")["fedavg"][0] == pytest.approx(100 * (760 + 780 + 800) / 3000)
+    half = until(whole, 400)
+    assert found(half, ["fedavg"], "test_accuracy")["fedavg"][0] == pytest.approx(100 * (360 + 380 + 400) / 3000)
+    assert until(None, 400) is None
 
 
 # Paper, here, difference

@@ -17,7 +17,17 @@ from fedawe.experiment import World
 from fedawe.plots.traces import partition_figure, probability_figure
 from fedawe.reproduce import example1, fairness, figures, search
 from fedawe.reproduce.plan import ALPHAS, DYNAMICS, FIGURE3, GAMMAS, WITHOUT_FEDVARP, Batch, Item, Plan
-from fedawe.reproduce.tables import BySeed, Column2, found, orderings, side_by_side, speed
+from fedawe.reproduce.tables import (
+    BySeed,
+    Column2,
+    by_rounds,
+    found,
+    mean_ranks,
+    orderings,
+    side_by_side,
+    speed,
+    until,
+)
 from fedawe.rng import rng
 
 
@@ -61,40 +71,43 @@ def _labels(batch: Batch, names: Sequence[str] = tuple(NAMES)) -> list[str]:
     return [by_name[name] for name in names if name in by_name]
 
 
-def _column(plan: Plan, runs: Path, batch: Batch, title: str, table: str, place: tuple[str, ...]) -> Column2:
-    experiment, kind = _load(runs, batch), plan.readings.evaluate
-    labels = _labels(batch)
+def _column(
+    plan: Plan, experiment: Experiment | None, batch: Batch, title: str, table: str, place: tuple[str, ...]
+) -> Column2:
+    labels, kind = _labels(batch), plan.readings.evaluate
     train, test = (found(experiment, labels, f"{part}_accuracy", kind) for part in ("train", "test"))
     return Column2(title, table, place, train, test)
 
 
 def _table2(plan: Plan, runs: Path) -> Outcome:
-    tables, every = [], []
+    tables, every, shorter = [], [], {}
+    whole, every_so_many = plan.preset.settings.rounds, plan.preset.settings.evaluate_every
+    assert whole is not None
+    seeds = len(plan.preset.seeds)
+    halves = [whole // 2**n for n in (3, 2, 1, 0) if whole % (2**n * every_so_many) == 0]
     for data in plan.preset.data:
-        columns = [
-            _column(plan, runs, plan.batch(data, dynamics), dynamics, "table2", (data, dynamics))
-            for dynamics in DYNAMICS
-        ]
+        batches = [plan.batch(data, dynamics) for dynamics in DYNAMICS]
+        loaded = [_load(runs, batch) for batch in batches]
+        for rounds in halves:
+            shorter[data, rounds] = [
+                _column(plan, until(experiment, rounds), batch, dynamics, "table2", (data, dynamics))
+                for batch, experiment, dynamics in zip(batches, loaded, DYNAMICS, strict=True)
+            ]
         caption = f"table 2, {data}: accuracy (%) over the last 50 rounds"
+        columns = shorter[data, halves[-1]]
         tables.append(side_by_side(f"table2-{data}", caption, columns, tuple(NAMES)))
         every += columns
-    ranks = mean_ranks(every, len(plan.preset.seeds))
-    return Outcome(tuple(tables), words=(orderings(every).words(), *([ranks] if ranks else [])))
+    tables.append(by_rounds(shorter, seeds))
+    return Outcome(tuple(tables), words=(orderings(every).words(), *_ranks_in_words(every, seeds)))
 
 
-def mean_ranks(columns: Sequence[Column2], seeds: int) -> str:
-    """Mean ranks by test accuracy over the settings in which every algorithm has every seed; ties share the better."""
-    ranks: dict[str, list[int]] = {name: [] for name in NAMES}
-    for column in columns:
-        means = {name: float(np.mean(list(v.values()))) for name, v in column.test.items() if len(v) == seeds}
-        for name in means if set(means) == set(NAMES) else ():
-            ranks[name].append(1 + sum(other > means[name] for other in means.values()))
-    complete = len(next(iter(ranks.values())))
-    if not complete:
-        return ""
-    mean = {name: float(np.mean(values)) for name, values in ranks.items()}
+def _ranks_in_words(columns: Sequence[Column2], seeds: int) -> list[str]:
+    mean = mean_ranks(columns, seeds)
+    if not mean:
+        return []
+    complete = sum(all(len(column.test.get(name, {})) == seeds for name in NAMES) for column in columns)
     listed = ", ".join(f"{NAMES[name]} {mean[name]:.1f}" for name in sorted(mean, key=mean.__getitem__))
-    return f"Mean rank over {complete} settings (1 is best): {listed}."
+    return [f"Mean rank over {complete} settings (1 is best): {listed}."]
 
 
 def _table8(plan: Plan, runs: Path) -> Outcome:
@@ -109,7 +122,7 @@ def _over_settings(
     plan: Plan, runs: Path, table: str, batches: Sequence[Batch], values: Sequence[str], title: str
 ) -> Outcome:
     columns = [
-        _column(plan, runs, batch, title.format(value), table, (value,) if plan.first == "svhn" else ())
+        _column(plan, _load(runs, batch), batch, title.format(value), table, (value,) if plan.first == "svhn" else ())
         for batch, value in zip(batches, values, strict=True)
     ]
     caption = f"{table[:5]} {table[5:]}, {plan.first}, sine: accuracy (%) over the last 50 rounds"
