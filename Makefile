@@ -32,7 +32,7 @@ check: $(STAMP)
 
 # With TLS, authenticated nodes and Flower's own client processes: several minutes.
 test-deploy: $(STAMP)
-	$(BIN)/python -m pytest tests/test_flower_deploy.py tests/deploy_tls.py
+	$(BIN)/python -m pytest -n 2 --dist worksteal tests/test_flower_deploy.py tests/deploy_tls.py
 
 # Random faults over 200 rounds of a real federation: about half an hour; 200 devices for 20 minutes.
 chaos: $(STAMP)

@@ -287,32 +287,48 @@ def test_kill_minus_nine_changes_nothing(tmp_path, seed):
     assert not [name for name in os.listdir(tmp_path / "killed") if name.endswith(".part")]
 
 
-@pytest.mark.parametrize("how", [["--jobs", "2"], ["--workers", "2"]], ids=["jobs", "workers"])
-def test_ctrl_c_stops_all_processes_and_the_same_command_goes_on(tmp_path, how):
+WAYS = pytest.mark.parametrize("how", [["--jobs", "2"], ["--workers", "2"]], ids=["jobs", "workers"])
+
+
+def start(out, *how):
     flags = ["--model", "softmax", "--clients", "20", "--rounds", "1500", "--seeds", "0", "--checkpoint-every", "5"]
-    command = [sys.executable, "-m", "fedawe", "run", "--algorithms", "fedawe", "fedavg", *flags, *how]
+    return subprocess.Popen(
+        [sys.executable, "-m", "fedawe", "run", "--algorithms", "fedawe", "fedavg", *flags, *how, "--out", str(out)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,  # a process group of its own, as a terminal gives it
+    )
 
-    def start(out):
-        return subprocess.Popen(
-            [*command, "--out", str(out)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,  # a process group of its own, as a terminal gives it
-        )
 
-    process = start(tmp_path / "stopped")
-    record = tmp_path / "stopped" / "fedawe" / "seed-0" / "record.jsonl"
+def under_way(out, *how):
+    process = start(out, *how)
+    record = out / "fedawe" / "seed-0" / "record.jsonl"
     while not record.exists() and process.poll() is None:
         time.sleep(0.01)
     time.sleep(0.3)
+    return process
+
+
+@WAYS
+def test_ctrl_c_stops_all_processes_and_the_same_command_goes_on(tmp_path, how):
+    process = under_way(tmp_path / "stopped", *how)
     os.killpg(process.pid, signal.SIGINT)
     _, said = process.communicate(timeout=60)  # returns when every process that holds the pipe has ended
     assert process.returncode == 130, said
     assert said.splitlines()[-1] == "fedawe: stopped; the same command goes on from the last checkpoint"
     assert "Traceback" not in said
     for out in ("stopped", "alone"):
-        process = start(tmp_path / out)
+        process = start(tmp_path / out, *how)
         assert "2 of 2 runs complete" in process.communicate()[0]
     for label in ("fedawe", "fedavg"):
         assert result(tmp_path / "stopped", label) == result(tmp_path / "alone", label)
+
+
+@WAYS
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_no_worker_outlives_its_command(tmp_path, how, number):
+    """It would write into runs that the next command goes on with, and hold its memory for ever."""
+    process = under_way(tmp_path, *how)
+    process.send_signal(number)
+    process.communicate(timeout=30)  # returns when every process that holds the pipe has ended

@@ -1,6 +1,7 @@
 """Several runs: one after another with all cores on each, or several at once with one core each."""
 
 import multiprocessing
+import os
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -8,6 +9,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
+from multiprocessing.managers import SyncManager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -174,7 +176,9 @@ def _at_once(
 ) -> Iterator[Record]:
     """`jobs` processes take the runs in turn; one that fails is told of and does not stop the others."""
     context = multiprocessing.get_context("spawn")
-    with context.Manager() as manager:
+    manager = SyncManager(ctx=context)
+    manager.start(_end_with_parent)
+    with manager:
         told: Any = manager.Queue()
         listener = threading.Thread(target=_listen, args=(told, tell, warn), daemon=True)
         listener.start()
@@ -224,8 +228,21 @@ class _Failed(Exception):
 
 
 def _begin() -> None:
+    _end_with_parent()
     torch.set_num_threads(1)
     keep_freed_memory()
+
+
+def _end_with_parent() -> None:
+    """A process that outlived its command would write into runs that the next command goes on with."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def watch() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _run_one(folder: Folder, contender: Contender, seed: int, stacked: bool, execution: Execution, told: Any) -> Record:
