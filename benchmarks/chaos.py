@@ -2,7 +2,7 @@
 
 SIGKILL and SIGSTOP of nodes, server app and SuperLink; replies that are late, doubled, corrupted, cut off, or lies.
 
-Run: python benchmarks/chaos.py [--rounds 200 --nodes 4 --seed 0 --out DIR]
+Run: python benchmarks/chaos.py [--rounds 200 --nodes 4 --seed 0 --faults all|none|lies|oversized --out DIR]
 """
 
 import argparse
@@ -55,7 +55,7 @@ class Behind(Federation):
 class Campaign:
     """One federation, its faults, and what was seen meanwhile."""
 
-    def __init__(self, federation: Behind, rounds: int, seed: int) -> None:
+    def __init__(self, federation: Behind, rounds: int, seed: int, faults: str) -> None:
         self.federation, self.rounds = federation, rounds
         self.out, self.orders = federation.folder / "out", federation.folder / "orders"
         self.orders.mkdir(exist_ok=True)
@@ -72,13 +72,7 @@ class Campaign:
             "SIGSTOP server app": lambda: self.sleep(None),
             "SIGSTOP SuperLink": lambda: self.sleep(-1),
         }
-        plan = ["SIGKILL node"] * 12 + ["SIGTERM node"] * 4 + ["SIGSTOP node"] * 10 + ["SIGKILL all nodes"] * 2
-        plan += ["SIGKILL server app"] * 4 + ["SIGKILL SuperLink and server app"] * 4
-        plan += ["SIGSTOP server app"] * 2 + ["SIGSTOP SuperLink"] * 2
-        plan += [f"reply: {how}" for how in MEDDLING for _ in range(4)]
-        plan += [f"lie: {how}" for how in LIES for _ in range(2)]
-        when = np.sort(self.draw.integers(2, rounds - 3, len(plan)))
-        self.plan = [(int(t), plan[k]) for t, k in zip(when, self.draw.permutation(len(plan)), strict=True)]
+        self.plan = self.random_plan() if faults == "all" else lies_alone(rounds, faults)
         self.did: Counter[str] = Counter()
         self.asked_again: set[int] = set()  # rounds in which the server was killed
         self.wake: list[tuple[float, Callable[[], object]]] = []
@@ -87,6 +81,16 @@ class Campaign:
         self.on = np.zeros((0, nodes), dtype=bool)
         self.checkpoints, self.wrong = 0, Counter[str]()
         self.newest: Path | None = None
+
+    def random_plan(self) -> list[tuple[int, str]]:
+        """(round, fault): so many of each kind, at random moments."""
+        plan = ["SIGKILL node"] * 12 + ["SIGTERM node"] * 4 + ["SIGSTOP node"] * 10 + ["SIGKILL all nodes"] * 2
+        plan += ["SIGKILL server app"] * 4 + ["SIGKILL SuperLink and server app"] * 4
+        plan += ["SIGSTOP server app"] * 2 + ["SIGSTOP SuperLink"] * 2
+        plan += [f"reply: {how}" for how in MEDDLING for _ in range(4)]
+        plan += [f"lie: {how}" for how in LIES for _ in range(2)]
+        when = np.sort(self.draw.integers(2, self.rounds - 3, len(plan)))
+        return [(int(t), plan[k]) for t, k in zip(when, self.draw.permutation(len(plan)), strict=True)]
 
     def any_node(self) -> int:
         return int(self.draw.integers(len(self.federation.nodes)))
@@ -172,6 +176,12 @@ class Campaign:
         self.on = on
 
 
+def lies_alone(rounds: int, faults: str) -> list[tuple[int, str]]:
+    """A lie every third round: of every kind in turn, of one, or none; for looking at memory."""
+    kinds = {"none": [], "lies": list(LIES)}.get(faults, [faults])
+    return [(t, f"lie: {kinds[n % len(kinds)]}") for n, t in enumerate(range(5, rounds - 3, 3)) if kinds]
+
+
 def last_active(on: np.ndarray) -> np.ndarray:
     """tau_i = the last round in which i was there, -1 if never, from the trace alone."""
     return np.where(on.any(0), len(on) - 1 - on[::-1].argmax(0), -1)
@@ -193,6 +203,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--nodes", type=int, default=4)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--faults", choices=["all", "none", "lies", "oversized"], default="all")
     parser.add_argument("--out", type=Path, default=None, help="keep everything here (default: a temporary folder)")
     given = parser.parse_args()
     folder = given.out or Path(tempfile.mkdtemp(prefix="chaos-"))
@@ -201,7 +212,7 @@ def main() -> None:
     app = write_app(folder / "app", LYING_APP, {"orders": str((folder / "orders").absolute())})
     began = time.monotonic()
     with Behind(given.nodes, folder) as federation:
-        campaign = Campaign(federation, given.rounds, given.seed)
+        campaign = Campaign(federation, given.rounds, given.seed, given.faults)
         config = {
             "num-rounds": given.rounds,
             "clients": given.nodes,
