@@ -16,9 +16,8 @@ from fedawe.engines.ray_store import Array, Store, pack, unpack
 from fedawe.local import Local, check_finite, groups, train
 from fedawe.tasks.base import Metrics, Task
 
-SPARE = (
-    2**28
-)  # bytes of models of earlier rounds that stay in the cluster, since some client will start from them again
+# Bytes of models of earlier rounds that stay in the cluster, since some client will start from them again.
+SPARE = 2**28
 LOSSES = 3  # how often a batch may be lost before it is to blame
 
 
