@@ -101,7 +101,7 @@ def _parts(plan: Plan, experiment: Experiment | None) -> Table:
         Column("minus row above [95 %]", ("step", "step_low", "step_high")),
         Column("minus first row [95 %]", ("difference", "difference_low", "difference_high")),
     )
-    caption = "what averaging, gossip, echo and clip contribute, each with learning rates of its own"
+    caption = "what averaging, gossip, echo and clip contribute; gossip alone has the rates of unclipped FedAWE"
     return Table("fairness-parts", caption, heads, tuple(rows), tuple("" for _ in rows))
 
 

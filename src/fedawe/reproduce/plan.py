@@ -39,8 +39,8 @@ WITHOUT_FEDVARP = tuple(name for name in ALGORITHMS if name != "fedvarp")  # tab
 GAMMAS, ALPHAS = ("0.3", "0.2", "0.1"), ("0.05", "0.1", "1.0")
 FIGURE3 = ((0.1, 0.3, 0.5, 1.0), (0.1, 0.2, 0.3, 0.5))  # p and gamma
 NORM = 0.5  # of every clip
-CLIPPED, UNECHOED = "clipped", "every echo 1"
-VARIANTS = {"": "", CLIPPED: f"clip={NORM}", UNECHOED: "max_echo=1"}  # that have learning rates of their own
+# Whose rates are searched for, and whether clipped: at the rates found without it the clip hardly touches the others.
+SEARCHED = (*((name, False) for name in ALGORITHMS), ("fedawe", True))
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Readings:
         """An algorithm with its clip and its learning rates, as the command line spells it."""
         clipped = self.clip != "none" and (self.clip_whom == "all" or algorithm == "fedawe")
         if clipped and self.clip == "update":
-            return contender(algorithm, preset.rate(data, algorithm, CLIPPED), f"clip={NORM}")
+            return contender(algorithm, preset.rate(data, algorithm, clipped=True), f"clip={NORM}")
         more = f"clip_grad={NORM}" if clipped else ""
         return contender(algorithm, preset.rate(data, algorithm), more)
 
@@ -153,10 +153,7 @@ class Plan:
         ]
 
     def search(self) -> list[Batch]:
-        """Under sine every eta0 of the grid with eta_g = 1, then every eta_g with the preset's eta0; of all contenders.
-
-        Those are the algorithms and clipped FedAWE; on the data set of the fairness study also what that compares.
-        """
+        """Under sine every eta0 of the grid with eta_g = 1, then every eta_g with the preset's eta0."""
         preset = self.preset
         every = max(1, preset.search_rounds // 16)
         changes = {"rounds": preset.search_rounds, "evaluate_every": every, "evaluate_received": False}
@@ -166,11 +163,11 @@ class Plan:
                 preset.on(data, "sine", **changes),
                 tuple(
                     dict.fromkeys(
-                        contender(name, rates, VARIANTS[variant])
-                        for name, variant in self.searched(data)
+                        contender(name, rates, f"clip={NORM}" if clipped else "")
+                        for name, clipped in SEARCHED
                         for rates in (
                             *((eta0, 1.0) for eta0 in preset.grid),
-                            *((preset.rate(data, name, variant)[0], eta_g) for eta_g in preset.global_grid),
+                            *((preset.rate(data, name, clipped)[0], eta_g) for eta_g in preset.global_grid),
                         )
                     )
                 ),
@@ -178,13 +175,6 @@ class Plan:
             )
             for data in preset.data
         ]
-
-    def searched(self, data: str) -> list[tuple[str, str]]:
-        """(algorithm, variant) of all whose learning rates are searched for."""
-        found = [(name, "") for name in ALGORITHMS] + [("fedawe", CLIPPED)]
-        if data == self.first:
-            found += [(name, CLIPPED) for name in ALGORITHMS if name != "fedawe"] + [("fedawe", UNECHOED)]
-        return found
 
     def fairness(self) -> list[Batch]:
         """Under sine: every protocol, and FedAWE without its echo."""
@@ -209,7 +199,7 @@ class Plan:
 
     def gossip_alone(self, data: str) -> str:
         """FedAWE that multiplies nothing and clips nothing: every echo counts once."""
-        return contender("fedawe", self.preset.rate(data, "fedawe", UNECHOED), VARIANTS[UNECHOED])
+        return contender("fedawe", self.preset.rate(data, "fedawe"), "max_echo=1")
 
     def beyond(self) -> list[Batch]:
         """Availability that the paper does not have: Markov chains, cycles, outages, and a recorded trace."""

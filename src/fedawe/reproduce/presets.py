@@ -36,12 +36,12 @@ class Preset:
     figure2_rounds: int
     rates: Mapping[str, Mapping[str, Rates]] = field(default_factory=dict)  # data -> contender
 
-    def rate(self, data: str, algorithm: str, variant: str = "") -> Rates:
-        """eta0 and eta_g of an algorithm, or of a variant if that was searched for: "clipped", "every echo 1"."""
+    def rate(self, data: str, algorithm: str, clipped: bool = False) -> Rates:
+        """eta0 and eta_g of an algorithm: as searched for, or the paper's; a clip has rates of its own for FedAWE."""
         if self.name == "paper":
             return (0.1 if algorithm in ("fedawe", "fedavg-known") else 0.05), 1.0  # table 7
         searched = self.rates.get(data, {})
-        return searched.get(f"{algorithm}, {variant}", searched.get(algorithm, (0.1, 1.0)))
+        return searched.get("fedawe, clipped" if clipped and algorithm == "fedawe" else algorithm, (0.1, 1.0))
 
     def on(self, data: str, dynamics: str, **changes: Any) -> Settings:
         """The settings of a run on a data set under dynamics."""

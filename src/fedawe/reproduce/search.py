@@ -8,7 +8,7 @@ import numpy as np
 from fedawe.compare.results import NAMES, Experiment
 from fedawe.compare.tables import MISSING, Cell, Column, Table
 from fedawe.experiment import Contender
-from fedawe.reproduce.plan import VARIANTS, Plan, contender
+from fedawe.reproduce.plan import NORM, SEARCHED, Plan, contender
 from fedawe.reproduce.presets import Rates
 from fedawe.reproduce.tables import found
 
@@ -69,10 +69,9 @@ def grids(plan: Plan, data: str, experiment: Experiment | None) -> list[Grid]:
     preset = plan.preset
     eta0, eta_g = tuple(sorted(preset.grid)), tuple(sorted(preset.global_grid))
     local, globally = {}, {}
-    for algorithm, variant in plan.searched(data):
-        name = f"{algorithm}, {variant}" if variant else algorithm
-        chosen, _ = preset.rate(data, algorithm, variant)
-        more = VARIANTS[variant]
+    for algorithm, clipped in SEARCHED:
+        name, more = (f"{algorithm}, clipped", f"clip={NORM}") if clipped else (algorithm, "")
+        chosen, _ = preset.rate(data, algorithm, clipped)
         local[name] = _accuracies(experiment, algorithm, [(rate, 1.0) for rate in eta0], more)
         globally[name] = _accuracies(experiment, algorithm, [(chosen, rate) for rate in eta_g], more)
     caption = f"{data}, sine, {preset.search_rounds} rounds: test accuracy (%) by"
