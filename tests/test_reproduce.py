@@ -32,15 +32,16 @@ TABLES = {
     "fig2": (9, 7, 7),
     "table2-digits": (4 * 8, 8, 2 + 2 * 6),
     "table2-rounds": (2, 5 + 8, 7 + 8),
+    "table2-worst-class": (8, 1 + 4, 1 + 4 * 2),
     "table8-digits": (7, 1 + 4 * 2, 1 + 4 * 2),
     "table9": (3 * 7, 8, 14),
     "table10": (3 * 7, 8, 14),
     "search-digits": (9, 3, 3),
     "search-digits-global": (9, 3, 3),
-    "fairness-1": (8, 2 + 3 * 2, 3 + 3 * 5),
-    "fairness-2": (8, 8, 18),
-    "fairness-3": (8, 8, 18),
-    "fairness-4": (8, 8, 18),
+    "fairness-1": (8, 3 + 3 * 2, 5 + 3 * 5),
+    "fairness-2": (8, 9, 20),
+    "fairness-3": (8, 9, 20),
+    "fairness-4": (8, 9, 20),
     "fairness-parts": (6, 4, 9),
     "beyond": (8, 1 + 3 * 2, 1 + 3 * 5),
 }
@@ -200,6 +201,16 @@ def test_the_best_of_a_setting_is_bold(smoke: Smoke) -> None:
         assert [line.split("|")[2].strip() for line in bold] == [best["algorithm"]]
 
 
+def test_the_worst_class_is_the_one_with_the_least_accuracy(smoke: Smoke) -> None:
+    for row, each in zip(smoke.rows("table2-worst-class"), NAMES, strict=True):
+        for dynamics in DYNAMICS:
+            found = []
+            for seed in SEEDS:
+                path = smoke.out / "runs" / f"digits-{dynamics}" / label(each) / f"seed-{seed}" / records.NAME
+                found.append(100 * min(records.read(path).evaluations[-1]["test_accuracy_by_class"]))
+            assert float(row[f"digits, {dynamics}"]) == pytest.approx(np.mean(found), abs=1e-4)
+
+
 def test_table_8_never_is_where_only_round_0_is_a_20th(smoke: Smoke) -> None:
     rows = smoke.rows("table8-digits")
     assert [row["algorithm"] for row in rows] == [NAMES[each] for each in WITHOUT_FEDVARP]
@@ -306,7 +317,7 @@ def test_ranks_are_those_of_the_table_whatever_else_was_run(smoke: Smoke) -> Non
 
 def test_the_readings_choose_what_is_evaluated(smoke: Smoke) -> None:
     for kind, fedawe, fedavg in (("latest", "latest_", ""), ("received", "", "received_")):
-        table, _ = smoke.outcome("table2", Readings(evaluate=kind)).tables  # type: ignore[arg-type]
+        table, *_ = smoke.outcome("table2", Readings(evaluate=kind)).tables  # type: ignore[arg-type]
         rows = {(row[0].text, row[1].text): row[3].values[0] for row in table.rows}
         for name, prefix in (("fedawe", fedawe), ("fedavg", fedavg)):
             values = smoke.accuracy("digits-sine", label(name), f"{prefix}test_accuracy")
@@ -424,7 +435,7 @@ def test_tables_fit_a_terminal(smoke: Smoke, width: int) -> None:
 
 
 def test_the_command_says_where_the_rest_of_a_wide_table_is(smoke: Smoke) -> None:
-    assert f"fairness: {smoke.out / 'tables' / 'fairness-1'}.csv, .md, .tex (4 more columns there)" in smoke.said
+    assert f"fairness: {smoke.out / 'tables' / 'fairness-1'}.csv, .md, .tex (5 more columns there)" in smoke.said
     wide = fedawe(
         "reproduce", "fairness", "--preset", "smoke", "--jobs", "1", "--out", str(smoke.out.parent), columns=200
     )

@@ -14,7 +14,7 @@ from fedawe.compare.standings import Difference, paired
 from fedawe.compare.tables import MISSING, Cell, Column, Table
 from fedawe.experiment import Contender
 from fedawe.reproduce.plan import Evaluate, Plan, Readings
-from fedawe.reproduce.tables import BySeed, Found, found
+from fedawe.reproduce.tables import BySeed, Found, found, worst_class
 
 EVALUATIONS: tuple[Evaluate, ...] = ("mean", "latest", "received")
 MEANING = {
@@ -31,7 +31,8 @@ def study(plan: Plan, experiment: Experiment | None) -> tuple[list[Table], list[
         contenders = [Contender.parse(spec) for spec in specs]
         labels = [contender.label for contender in contenders]
         values = {kind: found(experiment, labels, "test_accuracy", kind) for kind in EVALUATIONS}
-        tables.append(_table(f"fairness-{number}", title, contenders, values))
+        worst = worst_class(experiment, labels)
+        tables.append(_table(f"fairness-{number}", title, contenders, values, worst))
         words += [f"{title}, {MEANING[kind]}: {where}" for kind in EVALUATIONS if (where := standing(values[kind]))]
     tables.append(_parts(plan, experiment))
     return tables, words
@@ -52,12 +53,15 @@ def standing(values: Found) -> str:
     )
 
 
-def _table(name: str, title: str, contenders: Sequence[Contender], values: Mapping[Evaluate, Found]) -> Table:
-    """Rows: algorithms; columns: each kind of evaluation, and FedAWE's lead."""
+def _table(
+    name: str, title: str, contenders: Sequence[Contender], values: Mapping[Evaluate, Found], worst: Found
+) -> Table:
+    """Rows: algorithms; columns: each kind of evaluation, and FedAWE's lead; the worst class."""
     heads = [Column("algorithm", ("algorithm",), numeric=False), Column("eta0, eta_g", ("eta0", "eta_g"))]
     for kind in EVALUATIONS:
         heads.append(Column(kind, (f"{kind}", f"{kind}_std"), note=MEANING[kind]))
         heads.append(Column("FedAWE's lead [95 %]", tuple(f"{kind}_lead{end}" for end in ("", "_low", "_high"))))
+    heads.append(Column("worst class", ("worst_class", "worst_class_std"), note="each method's own model"))
     rows = []
     for contender in contenders:
         each = contender.spec.name
@@ -66,6 +70,7 @@ def _table(name: str, title: str, contenders: Sequence[Contender], values: Mappi
         for kind in EVALUATIONS:
             ours, fedawe = values[kind].get(each, {}), values[kind].get("fedawe", {})
             cells += [spread(ours), lead(None if each == "fedawe" else paired(fedawe, ours))]
+        cells.append(spread(worst.get(each, {})))
         rows.append(tuple(cells))
     caption = f"{title}: test accuracy (%)"
     return Table(name, caption, tuple(heads), tuple(rows), tuple(contender.spec.name for contender in contenders))

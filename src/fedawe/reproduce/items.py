@@ -20,6 +20,7 @@ from fedawe.reproduce.plan import ALPHAS, DYNAMICS, FIGURE3, GAMMAS, WITHOUT_FED
 from fedawe.reproduce.tables import (
     BySeed,
     Column2,
+    Found,
     by_rounds,
     found,
     mean_ranks,
@@ -27,6 +28,8 @@ from fedawe.reproduce.tables import (
     side_by_side,
     speed,
     until,
+    worst_class,
+    worst_classes,
 )
 from fedawe.rng import rng
 
@@ -81,6 +84,7 @@ def _column(
 
 def _table2(plan: Plan, runs: Path) -> Outcome:
     tables, every, shorter = [], [], {}
+    worst: dict[str, Found] = {}
     whole, every_so_many = plan.preset.settings.rounds, plan.preset.settings.evaluate_every
     assert whole is not None
     seeds = len(plan.preset.seeds)
@@ -93,11 +97,15 @@ def _table2(plan: Plan, runs: Path) -> Outcome:
                 _column(plan, until(experiment, rounds), batch, dynamics, "table2", (data, dynamics))
                 for batch, experiment, dynamics in zip(batches, loaded, DYNAMICS, strict=True)
             ]
+        worst |= {
+            f"{data}, {dynamics}": worst_class(experiment, _labels(batch))
+            for batch, experiment, dynamics in zip(batches, loaded, DYNAMICS, strict=True)
+        }
         caption = f"table 2, {data}: accuracy (%) over the last 50 rounds"
         columns = shorter[data, halves[-1]]
         tables.append(side_by_side(f"table2-{data}", caption, columns, tuple(NAMES)))
         every += columns
-    tables.append(by_rounds(shorter, seeds))
+    tables += [by_rounds(shorter, seeds), worst_classes(worst)]
     return Outcome(tuple(tables), words=(orderings(every).words(), *_ranks_in_words(every, seeds)))
 
 

@@ -37,6 +37,18 @@ def found(experiment: Experiment | None, labels: Sequence[str], name: str, evalu
     return out
 
 
+def worst_class(experiment: Experiment | None, labels: Sequence[str]) -> Found:
+    """Test accuracy in percent on the class that fares worst, where a bias shows first; of each method's own model."""
+    out: dict[str, BySeed] = {}
+    for label in labels if experiment is not None else ():
+        assert experiment is not None
+        means = {run.seed: window_mean(run, "test_accuracy_by_class") for run in experiment.complete(label)}
+        values = {seed: 100 * float(mean.min()) for seed, mean in means.items() if mean is not None}
+        if values:
+            out[algorithm(label)] = values
+    return out
+
+
 @dataclass(frozen=True)
 class Column2:
     """One heading of a table: where the paper has it, and what was found here."""
@@ -202,6 +214,21 @@ def by_rounds(columns: Mapping[tuple[str, int], Sequence[Column2]], seeds: int) 
         )
     caption = "table 2 by the number of rounds: the paper's orderings, and mean ranks over the dynamics (1 is best)"
     return Table("table2-rounds", caption, heads, tuple(rows), tuple("" for _ in rows))
+
+
+def worst_classes(columns: Mapping[str, Found]) -> Table:
+    """A row per algorithm, a column per setting: test accuracy on the worst class."""
+    heads = [Column("algorithm", ("algorithm",), numeric=False)]
+    heads += [Column(title, (title, f"{title}_std")) for title in columns]
+    rows = []
+    for name, shown in NAMES.items():
+        cells = [_text(shown)]
+        for values in columns.values():
+            _, here, _ = _three(None, values.get(name, {}), _is_best(values, name))
+            cells.append(Cell(here.text, here.values[:2], strong=here.strong))
+        rows.append(tuple(cells))
+    caption = "test accuracy (%) on the class that fares worst, mean ± standard deviation over seeds"
+    return Table("table2-worst-class", caption, tuple(heads), tuple(rows), tuple(NAMES))
 
 
 def speed(data: str, experiment: Experiment | None, labels: Sequence[str], evaluate: Evaluate) -> Table:
