@@ -16,7 +16,7 @@ from fedawe.trace import Trace
 ENOUGH = 0.05  # of the influence in the wrong hands, among clients that ever come: small
 CALM = 15  # a multiplier up to which training with fedawe went well on real fleets (docs/audit.md)
 LONGER = (2, 3, 4, 6, 8, 12, 18, 24, 36, 48, 72, 144)  # times as long as a round is now
-CHEAP = 0.02  # what a limit on the echo may add to the influence in the wrong hands
+CHEAP = 0.02  # what a limit on the echo, or mifa instead of fedvarp, may add to the influence in the wrong hands
 
 
 @dataclass(frozen=True)
@@ -131,8 +131,9 @@ def _remedy(fleet: Fleet, away: Mapping[str, float]) -> tuple[str, str]:
     others = {name: distance for name, distance in away.items() if name != "fedawe"}
     if not others:
         return "fedawe", f"Of those audited only fedawe mends that ({ours:.1%} off); mind its echoes."
-    # Whoever keeps little goes before whoever keeps an answer of every client, if about as close.
-    best = min(others, key=lambda name: others[name] + ENOUGH * (name in REMEMBER))
+    # Whoever keeps little goes before whoever keeps an answer of every client, if about as close. Of those mifa goes
+    # first: what fedvarp takes back of an old answer it divides by those present, and may not learn (docs/results.md).
+    best = min(others, key=lambda name: others[name] + ENOUGH * (name in REMEMBER) + CHEAP * (name == "fedvarp"))
     keeps = f", at the price of keeping an answer of each of the {fleet.clients} clients" if best in REMEMBER else ""
     if close:
         why = (

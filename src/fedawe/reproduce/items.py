@@ -152,8 +152,10 @@ def _fairness(plan: Plan, runs: Path) -> Outcome:
 
 def _beyond(plan: Plan, runs: Path) -> Outcome:
     """Test accuracy under availability that the paper does not have, and FedAWE's paired lead."""
-    batches = plan.beyond()
-    values = [found(_load(runs, b), _labels(b), "test_accuracy", plan.readings.evaluate) for b in batches]
+    loaded = [(batch, _load(runs, batch)) for batch in plan.beyond()]
+    begun = [(batch, experiment) for batch, experiment in loaded if experiment is not None] or loaded
+    batches = [batch for batch, _ in begun]
+    values = [found(experiment, _labels(b), "test_accuracy", plan.readings.evaluate) for b, experiment in begun]
     heads = [Column("algorithm", ("algorithm",), numeric=False)]
     for batch in batches:
         name = batch.folder.removeprefix(f"{plan.first}-")
