@@ -132,7 +132,7 @@ def _remedy(fleet: Fleet, away: Mapping[str, float]) -> tuple[str, str]:
     if not others:
         return "fedawe", f"Of those audited only fedawe mends that ({ours:.1%} off); mind its echoes."
     # Whoever keeps little goes before whoever keeps an answer of every client, if about as close. Of those mifa goes
-    # first: what fedvarp takes back of an old answer it divides by those present, and may not learn (docs/results.md).
+    # first: what fedvarp takes back of an old answer it divides by those present: less stable (docs/results.md).
     best = min(others, key=lambda name: others[name] + ENOUGH * (name in REMEMBER) + CHEAP * (name == "fedvarp"))
     keeps = f", at the price of keeping an answer of each of the {fleet.clients} clients" if best in REMEMBER else ""
     if close:
