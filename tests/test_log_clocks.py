@@ -405,7 +405,7 @@ def test_a_fleet_in_which_nobody_is_ever_there_is_refused(tmp_path, name, text, 
         ("log.csv", (HEAD + "a,1\n").encode("utf-16-le"), "is UTF-16 text; save it as UTF-8"),
         ("log.csv", (HEAD + "a,1\n").encode("utf-16-be"), "is UTF-16 text; save it as UTF-8"),
         ("log.jsonl", '{"client": "a", "timestamp": 1}\n'.encode("utf-16"), "is UTF-16 text"),
-        ("log.csv.gz", gzip.compress((HEAD + "a,1\n").encode("utf-16")), "is UTF-16 text"),
+        ("log.csv.gz", gzip.compress((HEAD + "a,1\n").encode("utf-16"), mtime=0), "is UTF-16 text"),
         ("log.csv", b"\x7fELF\x02\x01\x01\x00\x00\x00" + bytes(range(256)), "is not a text file"),
         ("log.csv", b"\x1b[31mid\x07,when\n1,2\n", r"found \\x1b\[31mid\\x07, when"),
         (

@@ -106,6 +106,11 @@ def test_a_complete_run_is_left_alone(whole):
     assert before == after
 
 
+def test_complete_runs_start_no_process(whole, monkeypatch):
+    monkeypatch.delattr(suite, "ProcessPoolExecutor")
+    assert [record.status for record in execute(whole, ALL, jobs=2)] == ["complete"] * 8
+
+
 def test_no_checkpoint_and_no_part_is_left(whole):
     assert not [path for path in whole.rglob("*") if path.name.startswith("checkpoint") or path.suffix == ".part"]
 

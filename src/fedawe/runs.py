@@ -173,8 +173,18 @@ class Run:
         """For people."""
         return f"{self.label}, seed {self.world.seed}"
 
+    def finished(self) -> records.Record | None:
+        """Its record, if there is nothing left to do."""
+        file = self.path / records.NAME
+        record = records.read(file) if file.exists() else None
+        if record is None or record.problem or record.header != self.header or record.end is None:
+            return None
+        return record if self._model_is(record.end.get("model_sha256")) else None
+
     def execute(self, engine: Engine, tell: Callable[[Progress], None], warn: Callable[[str], None]) -> records.Record:
         """Run it from where it stopped; a run that is complete is left as it is."""
+        if (record := self.finished()) is not None:
+            return record
         file = new_folder(self.path) / records.NAME
         state, kept = self.state, [self.header]
         if file.exists():
@@ -183,8 +193,6 @@ class Run:
                 warn(f"{record.problem}; going back to what is before it")
             if record.header not in ({}, self.header):
                 raise UserError(f"{file}: made with other settings or another version; choose another --out")
-            if record.end is not None and self._model_is(record.end.get("model_sha256")):
-                return record
             done = {line["round"] for line in record.evaluations}
             resumed = checkpoint.load(self.path, state, lambda n: done >= set(self._evaluations(n)), warn)
             if resumed is not None:

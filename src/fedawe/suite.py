@@ -146,11 +146,19 @@ def _each(
             engine = held.enter_context(closing(_engine(todo, execution, cluster, warn)))
             for each in todo:
                 yield each.execute(engine, tell, warn)
-        elif cluster is not None:
-            yield from _on_cluster(cluster, folder, todo, list(contenders) * len(worlds), execution, tell, warn)
-        else:
-            names = [(contender, world.seed) for world in worlds for contender in contenders]
-            yield from _at_once(folder, names, worlds[0].task.stacked, execution, tell, warn)
+            return
+        left = []
+        for each, contender in zip(todo, list(contenders) * len(worlds), strict=True):
+            record = each.finished()  # without the seconds in which a process would load its data
+            if record is None:
+                left.append((each, contender))
+            else:
+                yield record
+        if left and cluster is not None:
+            yield from _on_cluster(cluster, folder, left, len(todo), execution, tell, warn)
+        elif left:
+            names = [(contender, each.world.seed) for each, contender in left]
+            yield from _at_once(folder, names, len(todo), worlds[0].task.stacked, execution, tell, warn)
 
 
 def _engine(todo: Sequence[Run], execution: Execution, cluster: RayCluster | None, warn: Warn) -> Engine:
@@ -169,12 +177,13 @@ def _engine(todo: Sequence[Run], execution: Execution, cluster: RayCluster | Non
 def _at_once(
     folder: Folder,
     names: Sequence[tuple[Contender, int]],
+    of: int,
     stacked: bool,
     execution: Execution,
     tell: Tell,
     warn: Warn,
 ) -> Iterator[Record]:
-    """`jobs` processes take the runs in turn; one that fails is told of and does not stop the others."""
+    """`jobs` processes take the runs, those left `of` so many, in turn; one that fails does not stop the others."""
     context = multiprocessing.get_context("spawn")
     manager = SyncManager(ctx=context)
     manager.start(_end_with_parent)
@@ -214,7 +223,7 @@ def _at_once(
                     raise
         told.put(None)
         listener.join()
-    _tell_of(failed, len(names), ours)
+    _tell_of(failed, of, ours)
 
 
 def _tell_of(failed: Sequence[str], of: int, ours: bool) -> None:
@@ -274,27 +283,26 @@ def _passed_on(tell: Tell, warn: Warn) -> Callable[[Any], None]:
 def _on_cluster(
     cluster: RayCluster,
     folder: Folder,
-    todo: Sequence[Run],
-    contenders: Sequence[Contender],
+    left: Sequence[tuple[Run, Contender]],
+    of: int,
     execution: Execution,
     tell: Tell,
     warn: Warn,
 ) -> Iterator[Record]:
-    """`jobs` runs at once on whichever nodes have cores."""
+    """`jobs` runs at once on whichever nodes have cores; they are those left `of` so many."""
     out, settings, every = folder.out, folder.settings, execution.checkpoint_every
     errands = [
-        Errand(out, run.path.relative_to(out), run.world, (settings, contender, every))
-        for run, contender in zip(todo, contenders, strict=True)
+        Errand(out, run.path.relative_to(out), run.world, (settings, contender, every)) for run, contender in left
     ]
     failed: list[str] = []
     ours = False
     for n, outcome in spread(cluster, _run_there, errands, execution.jobs, _passed_on(tell, warn), warn):
         if outcome.kind == "done":
-            yield records.read(todo[n].path / records.NAME)
+            yield records.read(left[n][0].path / records.NAME)
         else:
             ours = ours or outcome.kind == "failed"
-            failed.append(f"{todo[n].name}: {outcome.said}")
-    _tell_of(failed, len(todo), ours)
+            failed.append(f"{left[n][0].name}: {outcome.said}")
+    _tell_of(failed, of, ours)
 
 
 def _run_there(
