@@ -15,10 +15,9 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from fedawe import logs
-from fedawe.audit import audit
-from fedawe.rng import rng
-from fedawe.trace import Trace
+from fedawe.audit import audit, logs
+from fedawe.availability.trace import Trace
+from fedawe.core.rng import rng
 
 DAY = 86400
 

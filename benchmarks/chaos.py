@@ -24,11 +24,11 @@ import safetensors
 import torch
 from mischief import LIES, LYING_APP, MEDDLING, Proxy, told_lies
 
-from fedawe.flower.federation import Federation
-from fedawe.flower.federation_app import write_app
-from fedawe.flower.federation_processes import free_port, own_bytes
-from fedawe.flower.replay import deployed, replay
-from fedawe.rng import rng
+from fedawe.core.rng import rng
+from fedawe.deploy.federation import Federation
+from fedawe.deploy.federation_app import write_app
+from fedawe.deploy.federation_processes import free_port, own_bytes
+from fedawe.deploy.replay import deployed, replay
 
 TIMEOUT = 20.0  # seconds of a round
 ASLEEP = (5.0, 30.0)  # seconds that a SIGSTOP lasts; less than a minute, after which Flower gives a node up

@@ -26,10 +26,10 @@ import numpy as np
 import torch
 from chaos import cpu
 
-from fedawe.flower.federation import Federation
-from fedawe.flower.federation_app import write_app
-from fedawe.flower.federation_processes import own_bytes
-from fedawe.rng import rng
+from fedawe.core.rng import rng
+from fedawe.deploy.federation import Federation
+from fedawe.deploy.federation_app import write_app
+from fedawe.deploy.federation_processes import own_bytes
 
 QUORUM, TIMEOUT = 10, 60.0
 LOOK_SECONDS = 5.0  # between two looks for work, on average; a SuperNode's own is 3
@@ -204,7 +204,7 @@ def answer(
     )
     from flwr.supercore.inflatable.inflatable_utils import pull_and_inflate_object_from_tree
 
-    from fedawe.flower import digits
+    from fedawe.deploy import digits
 
     announced, tree = got
     run = announced.metadata.run_id

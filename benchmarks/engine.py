@@ -26,11 +26,12 @@ import torch
 from hand_written import HandWritten, cnn, mlp
 
 import fedawe
-from fedawe import checkpoint
-from fedawe.engines import Engine, Inline, Processes, cores, keep_freed_memory
-from fedawe.environment import environment
+from fedawe.availability import class_weights
+from fedawe.experiments import checkpoint
+from fedawe.experiments.environment import environment
 from fedawe.tasks import Augment, Classification, ConvNet, Data, Dense, Task
 from fedawe.tasks.base import Metrics, Work
+from fedawe.training.engines import Engine, Inline, Processes, cores, keep_freed_memory
 
 Result = dict[str, Any]
 CNN_FLOP = 19.28e6  # of one image in one training step of the SVHN network
@@ -232,7 +233,7 @@ def bench_versions(turns: int) -> Result:
     most, mean = 0, []
     for dynamics in (fedawe.Stationary(), fedawe.Staircase(), fedawe.Sine(), fedawe.InterleavedSine()):
         for seed in range(3):
-            phi = fedawe.availability.class_weights(10, fedawe.rng(seed, "phi"))
+            phi = class_weights(10, fedawe.rng(seed, "phi"))
             nu = fedawe.rng(seed, "partition").dirichlet(0.1 * np.ones(10), 100)
             trace = fedawe.Trace.draw(dynamics, nu @ phi, 2000, seed)
             algorithm = fedawe.FedAWE()

@@ -15,8 +15,8 @@ from pathlib import Path
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.clientapp import ClientApp
-from fedawe.flower import digits
-from fedawe.flower.apps import client_id
+from fedawe.deploy import digits
+from fedawe.deploy.apps import client_id
 
 honest = digits.client_app()
 client = ClientApp()

@@ -23,10 +23,10 @@ import torch
 from engine import chosen, ratio, spread, svhn_like
 
 import fedawe
-from fedawe.engines import Engine, Processes, RayCluster, RayEngine, keep_freed_memory
-from fedawe.environment import environment
-from fedawe.experiment import Settings, World
+from fedawe.experiments.environment import environment
+from fedawe.experiments.settings import Settings, World
 from fedawe.tasks import Task
+from fedawe.training.engines import Engine, Processes, RayCluster, RayEngine, keep_freed_memory
 
 CLIENTS, ACTIVE = 100, 20
 LOCAL = fedawe.Local(fedawe.Rate(0.05), 10, 128)

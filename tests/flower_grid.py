@@ -1,6 +1,6 @@
 """A grid in memory, with time of its own: nodes come, go, answer late, twice, or with whatever a test wants."""
 
-import fedawe.flower  # noqa: F401  # first, since it takes care of the warnings of what Flower imports
+import fedawe.deploy  # noqa: F401  # first, since it takes care of the warnings of what Flower imports
 
 # isort: split
 import heapq
@@ -18,9 +18,9 @@ from flwr.serverapp import Grid
 from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
 
-from fedawe.flower import AlgorithmStrategy, Rules, digits
-from fedawe.flower.apps import algorithm_from
-from fedawe.flower.rounds import Clock
+from fedawe.deploy import AlgorithmStrategy, Rules, digits
+from fedawe.deploy.apps import algorithm_from
+from fedawe.deploy.rounds import Clock
 
 Answers = Iterable[tuple[float, Message]]  # seconds until it arrives, and what
 Behaviour = Callable[[Message, Callable[[], Message]], Answers]

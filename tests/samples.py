@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from fedawe.availability import Sine
-from fedawe.records import seal
-from fedawe.rng import rng
-from fedawe.trace import Trace
+from fedawe.availability.dynamics import Sine
+from fedawe.availability.trace import Trace
+from fedawe.core.rng import rng
+from fedawe.experiments.record import seal
 
 ALGORITHMS = ("fedawe", "fedavg", "fedavg-all", "fedavg-known", "fedau", "f3ast", "mifa", "fedvarp")
 FINAL = dict(zip(ALGORITHMS, (0.82, 0.78, 0.70, 0.80, 0.79, 0.72, 0.81, 0.815), strict=True))

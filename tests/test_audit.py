@@ -16,15 +16,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedawe
-from fedawe import audit_page, logs
-from fedawe.audit import Log, audit, describe, read_roster
+from fedawe.audit import Log, audit, describe, logs, read_roster
+from fedawe.audit import page as audit_page
 from fedawe.audit.as_json import as_json
+from fedawe.audit.logs import Clock, Finding
+from fedawe.availability.fit import Daily
+from fedawe.availability.trace import Trace
 from fedawe.cli.audit import Audit
-from fedawe.diagnostics import consensus, diagnostics, last_active
-from fedawe.errors import UserError
-from fedawe.fit import Daily
-from fedawe.logs import Clock, Finding
-from fedawe.trace import Trace
+from fedawe.core.errors import UserError
+from fedawe.training.diagnostics import consensus, diagnostics, last_active
 
 EIGHT = ["fedawe", "fedawe-latest", "fedavg", "fedavg-all", "fedavg-known", "fedau", "f3ast", "mifa", "fedvarp"]
 

@@ -8,10 +8,10 @@ import pytest
 from browser import Browser
 
 import fedawe
-from fedawe import audit_page
 from fedawe.audit import Log, audit, read_roster
-from fedawe.fit import Daily
-from fedawe.logs import Clock, Finding
+from fedawe.audit import page as audit_page
+from fedawe.audit.logs import Clock, Finding
+from fedawe.availability.fit import Daily
 
 FIGURES = ["bars", "overTime", "heat", "hours", "echo", "stays", "away"]
 

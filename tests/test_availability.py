@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fedawe
-from fedawe.availability import DYNAMICS, class_weights, probabilities_from_labels
+from fedawe.availability.dynamics import DYNAMICS, class_weights, probabilities_from_labels
 
 STANDARD_ERRORS = 4.5  # one in 150,000 for a normal law; nothing here depends on chance twice, seeds are fixed
 P = [0.0, 0.03, 0.1, 0.25, 0.5, 0.9, 1.0]

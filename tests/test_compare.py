@@ -14,15 +14,15 @@ import pytest
 import samples
 from scipy import stats
 
-from fedawe import compare
-from fedawe.compare.participation import class_availability
-from fedawe.compare.results import algorithm
-from fedawe.compare.standings import Standing, window
-from fedawe.compare.suites import overview_table, titles
-from fedawe.compare.tables import Cell, Column, Table
-from fedawe.errors import UserError
-from fedawe.rng import rng
-from fedawe.trace import Trace
+from fedawe import results as compare
+from fedawe.availability.trace import Trace
+from fedawe.core.errors import UserError
+from fedawe.core.rng import rng
+from fedawe.results.folder import algorithm
+from fedawe.results.participation import class_availability
+from fedawe.results.standings import Standing, window
+from fedawe.results.suites import overview_table, titles
+from fedawe.results.tables import Cell, Column, Table
 
 
 @pytest.fixture(scope="module")

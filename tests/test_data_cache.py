@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedawe.data import ImageSet, add, cache, default_folder, load
-from fedawe.errors import UserError
-from fedawe.rng import rng
+from fedawe.core.errors import UserError
+from fedawe.core.rng import rng
+from fedawe.tasks.data import ImageSet, add, cache, default_folder, load
 
 
 def npz(path, seed=0, **changes):
@@ -270,7 +270,7 @@ def test_a_killed_process_leaves_the_old_set_and_no_rubbish_for_long(tmp_path):
     add("own", tmp_path / "own.npz", tmp_path / "cache")
     new = npz(tmp_path / "own.npz", seed=1)
     script = (
-        "import os, sys; from pathlib import Path; from fedawe.data import add\n"
+        "import os, sys; from pathlib import Path; from fedawe.tasks.data import add\n"
         "def die(what, done, total):\n"
         "    if what == 'writing test labels': os._exit(9)\n"
         "add('own', sys.argv[1], Path(sys.argv[2]), die)"

@@ -14,9 +14,9 @@ import scipy.io
 import tyro
 
 from fedawe.cli.data import DataAdd, DataCheck, DataDownload, DataList
-from fedawe.data import cache, load, sets
-from fedawe.errors import UserError
-from fedawe.rng import rng
+from fedawe.core.errors import UserError
+from fedawe.core.rng import rng
+from fedawe.tasks.data import cache, load, sets
 
 PAGE = (Path(__file__).parent.parent / "docs" / "data.md").read_text(encoding="utf-8")
 

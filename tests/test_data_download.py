@@ -9,10 +9,10 @@ import threading
 
 import pytest
 
-from fedawe.data import sets
-from fedawe.data.download import download
-from fedawe.errors import UserError
-from fedawe.rng import rng
+from fedawe.core.errors import UserError
+from fedawe.core.rng import rng
+from fedawe.tasks.data import sets
+from fedawe.tasks.data.download import download
 
 CONTENT = rng(0, "download").bytes(700_001)
 

@@ -13,10 +13,10 @@ import pytest
 import scipy.io
 from PIL import Image
 
-from fedawe.data import cifar10, cinic10, sets, svhn
-from fedawe.data import images as data
-from fedawe.errors import UserError
-from fedawe.rng import rng
+from fedawe.core.errors import UserError
+from fedawe.core.rng import rng
+from fedawe.tasks.data import cifar10, cinic10, sets, svhn
+from fedawe.tasks.data import images as data
 
 TRAIN, TEST = (2, 1, 3, 1, 1, 1, 1, 1, 2, 2), (1,) * 10
 

@@ -9,12 +9,13 @@ import torch
 from torch import nn
 
 import fedawe
-from fedawe import records, suite
-from fedawe.engines import Inline, Processes, better_stacked, cores, keep_freed_memory
-from fedawe.experiment import Contender, Settings, World
-from fedawe.local import STACK, groups, innovations
-from fedawe.suite import Execution
+from fedawe.experiments import record as records
+from fedawe.experiments import schedule as suite
+from fedawe.experiments.schedule import Execution
+from fedawe.experiments.settings import Contender, Settings, World
 from fedawe.tasks import Augment, Classification, ConvNet, Data, Dense
+from fedawe.training.engines import Inline, Processes, better_stacked, cores, keep_freed_memory
+from fedawe.training.local import STACK, groups, innovations
 
 
 def images(clients=20, each=24, size=8, classes=4):

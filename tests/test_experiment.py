@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from fedawe import suite
-from fedawe.errors import UserError
-from fedawe.experiment import Contender, Settings, World
-from fedawe.suite import Execution
+from fedawe.core.errors import UserError
+from fedawe.experiments import schedule as suite
+from fedawe.experiments.schedule import Execution
+from fedawe.experiments.settings import Contender, Settings, World
 
 SETTINGS = Settings(model="softmax", clients=10, rounds=5, batch=16, steps=3, evaluate_every=5, alpha=0.5, eta0=0.5)
 

@@ -19,13 +19,13 @@ from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 from torch import nn
 
 import fedawe
-from fedawe import suite
 from fedawe.cli.main import main
-from fedawe.errors import UserError
-from fedawe.experiment import Contender, Settings, stored
-from fedawe.export import write_csv, write_tensorboard
-from fedawe.export.model import as_module
-from fedawe.suite import Execution
+from fedawe.core.errors import UserError
+from fedawe.experiments import schedule as suite
+from fedawe.experiments.schedule import Execution
+from fedawe.experiments.settings import Contender, Settings, stored
+from fedawe.results import write_csv, write_tensorboard
+from fedawe.results.model import as_module
 from fedawe.tasks import ConvNet
 
 LABELS = ("fedawe", "fedavg(eta0=0.25)", "mifa")
@@ -308,7 +308,7 @@ def test_nothing_half_written(own: Path, tmp_path: Path, monkeypatch):
         if len(written) == 4:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr("fedawe.export.events.write_atomically", crash)
+    monkeypatch.setattr("fedawe.results.events.write_atomically", crash)
     for out in ("tb", "new"):
         written.clear()
         with pytest.raises(KeyboardInterrupt):
@@ -475,7 +475,7 @@ def test_models_that_are_not_to_be_had(runs, tmp_path, whole):
         (tmp_path / "m.safetensors").write_bytes(content)
         with pytest.raises(UserError, match="cannot be read as safetensors"):
             fedawe.load_model(tmp_path / "m.safetensors", Mine())
-    (tmp_path / "m.safetensors").write_bytes(fedawe.export.model.safetensors.torch.save({"w": torch.zeros(2)}))
+    (tmp_path / "m.safetensors").write_bytes(fedawe.results.model.safetensors.torch.save({"w": torch.zeros(2)}))
     with pytest.raises(UserError, match="is not a model of ours; expected one vector, x, not w"):
         fedawe.load_model(tmp_path / "m.safetensors", Mine())
 

@@ -8,12 +8,12 @@ import tyro
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedawe import logs
+from fedawe.audit import logs
+from fedawe.audit.logs import Clock
+from fedawe.availability.fit import Daily, fit, quality, stay_or_come
+from fedawe.availability.trace import Trace
 from fedawe.cli.fit import Fit
-from fedawe.errors import UserError
-from fedawe.fit import Daily, fit, quality, stay_or_come
-from fedawe.logs import Clock
-from fedawe.trace import Trace
+from fedawe.core.errors import UserError
 
 PROFILE = 1 + 0.6 * np.sin(2 * np.pi * np.arange(24) / 24)
 CLOCK = Clock(1800.0)

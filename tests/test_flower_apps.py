@@ -18,14 +18,14 @@ from safetensors.torch import load_file
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from fedawe import records
 from fedawe.algorithms import ALGORITHMS
-from fedawe.errors import UserError
-from fedawe.flower import client_app, digits, server_app
-from fedawe.flower import strategy as strategy_module
-from fedawe.flower.apps import algorithm_from
-from fedawe.flower.replay import deployed, main, replay
-from fedawe.flower.rules import rules_from
+from fedawe.core.errors import UserError
+from fedawe.deploy import client_app, digits, server_app
+from fedawe.deploy import strategy as strategy_module
+from fedawe.deploy.apps import algorithm_from
+from fedawe.deploy.replay import deployed, main, replay
+from fedawe.deploy.rules import rules_from
+from fedawe.experiments import record as records
 
 EXAMPLE = Path(__file__).parent.parent / "examples" / "flower"
 
@@ -157,6 +157,6 @@ def test_models_that_there_are_not() -> None:
 
 
 def test_without_flower_the_line_to_install_it_is_said() -> None:
-    code = "import sys; sys.modules['flwr'] = None; import fedawe.flower"
+    code = "import sys; sys.modules['flwr'] = None; import fedawe.deploy"
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "pip install 'fedawe[flower]'" in said.stderr.splitlines()[-1]

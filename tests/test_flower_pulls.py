@@ -7,7 +7,7 @@ import pytest
 from flower_grid import FakeGrid
 from flwr.app import Error, Message, RecordDict
 
-from fedawe.flower.pulls import GROUPS, IN_FLIGHT, TOGETHER, Pulls
+from fedawe.deploy.pulls import GROUPS, IN_FLIGHT, TOGETHER, Pulls
 
 SOON = 1.0  # seconds that a call is given which gets stuck; all others are back long before
 

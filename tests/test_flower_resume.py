@@ -14,14 +14,14 @@ from flower_grid import CONFIG, FakeGrid, connected, run_digits, shipped, strate
 from flwr.app import ArrayRecord, MetricRecord
 
 import fedawe
-from fedawe import records
 from fedawe.algorithms.base import pack, unpack
 from fedawe.algorithms.versions import Versions
-from fedawe.errors import UserError
-from fedawe.flower import checkpoint, digits, store
-from fedawe.flower.absence import renewed
-from fedawe.flower.replay import deployed, main, replay
-from fedawe.flower.store import Store
+from fedawe.core.errors import UserError
+from fedawe.deploy import checkpoint, digits, store
+from fedawe.deploy.absence import renewed
+from fedawe.deploy.replay import deployed, main, replay
+from fedawe.deploy.store import Store
+from fedawe.experiments import record as records
 
 ROUNDS = 3
 

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedawe
-from fedawe import records
-from fedawe.flower.replay import deployed, replay
+from fedawe.deploy.replay import deployed, replay
+from fedawe.experiments import record as records
 
 
 def changed(reply: Message, change: Callable[[Array], Array]) -> Message:

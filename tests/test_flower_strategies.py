@@ -16,9 +16,9 @@ from flwr.serverapp.strategy import Result, Strategy
 from torch import nn
 
 import fedawe
-import fedawe.flower as ours
-from fedawe.errors import UserError
-from fedawe.flower import strategy as strategy_module
+import fedawe.deploy as ours
+from fedawe.core.errors import UserError
+from fedawe.deploy import strategy as strategy_module
 
 STOCK = """
 import torch
@@ -43,7 +43,7 @@ def main(grid: Grid, context: Context) -> None:
     torch.save(result.arrays.to_torch_state_dict(), context.run_config["path"])
 """
 CHANGES = {
-    "from flwr.serverapp.strategy import FedAvg": "from fedawe.flower import FedAWE",
+    "from flwr.serverapp.strategy import FedAvg": "from fedawe.deploy import FedAWE",
     "    strategy = FedAvg()": "    strategy = FedAWE(clients=3)",
 }
 

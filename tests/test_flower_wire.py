@@ -1,6 +1,6 @@
 """Arrays on the wire: there and back without loss, and nothing comes in that does not fit."""
 
-import fedawe.flower  # noqa: F401  # first, since it takes care of the warnings of what Flower imports
+import fedawe.deploy  # noqa: F401  # first, since it takes care of the warnings of what Flower imports
 
 # isort: split
 import io
@@ -13,8 +13,8 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedawe.errors import UserError
-from fedawe.flower.wire import Layout, Refused, check_round, innovation
+from fedawe.core.errors import UserError
+from fedawe.deploy.wire import Layout, Refused, check_round, innovation
 
 MODEL = {
     "weight": np.arange(6, dtype=np.float32).reshape(2, 3),

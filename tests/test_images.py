@@ -8,11 +8,11 @@ import torch
 from torch import nn
 
 import fedawe
-from fedawe.local import innovations
 from fedawe.tasks import Augment, Classification, ConvNet, Data
 from fedawe.tasks.augment import gathered
 from fedawe.tasks.classification import network_for
 from fedawe.tasks.networks import unflattened
+from fedawe.training.local import innovations
 
 NETWORKS = {
     "svhn": (ConvNet(), 273_706),

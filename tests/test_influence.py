@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 import fedawe
 from fedawe.audit import by_identity, influence
-from fedawe.errors import UserError
-from fedawe.trace import Trace
+from fedawe.availability.trace import Trace
+from fedawe.core.errors import UserError
 
 # Every kind of rule and every option that changes a weight; p is what known-p is told.
 RULES = {

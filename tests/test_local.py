@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 import fedawe
-from fedawe.local import innovations
 from fedawe.tasks import Classification, Data, ModuleNetwork, network_for
+from fedawe.training.local import innovations
 
 CLASSES = 4
 MODELS = ["softmax", "mlp", "cnn"]

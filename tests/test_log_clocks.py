@@ -9,10 +9,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-from fedawe import logs
-from fedawe.errors import UserError
-from fedawe.logs import Clock
-from fedawe.trace import Trace
+from fedawe.audit import logs
+from fedawe.audit.logs import Clock
+from fedawe.availability.trace import Trace
+from fedawe.core.errors import UserError
 
 HEAD, SPAN = "client,timestamp\n", "client,start,end\n"
 BERLIN = {"timezone": "Europe/Berlin"}

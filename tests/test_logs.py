@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedawe import logs
-from fedawe.errors import UserError
-from fedawe.logs import Clock, Columns, seconds
-from fedawe.trace import Trace
+from fedawe.audit import logs
+from fedawe.audit.logs import Clock, Columns, seconds
+from fedawe.availability.trace import Trace
+from fedawe.core.errors import UserError
 
 ROWS = [  # three clients, an hour of ten-minute rounds from 08:00
     ("a", "2024-05-01T08:00:00Z"),

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 import samples
 
-from fedawe import compare, plots
-from fedawe.errors import UserError
-from fedawe.plots.palette import LOOKS
+from fedawe import results as compare
+from fedawe.core.errors import UserError
+from fedawe.core.palette import LOOKS
+from fedawe.report import plots
 
 # Machado, Oliveira and Fernandes (2009), severity 1, on linear RGB.
 SIGHT = {

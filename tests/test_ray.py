@@ -23,14 +23,15 @@ import pytest
 import torch
 
 import fedawe
-from fedawe import records, suite
-from fedawe.engines import Inline, RayCluster, RayEngine, ray_actors, ray_cluster
-from fedawe.engines.ray_actors import Answer
-from fedawe.engines.ray_cluster import reach
-from fedawe.engines.ray_store import LARGE, Store, pack, unpack
-from fedawe.experiment import Contender, Settings
-from fedawe.suite import Execution
+from fedawe.experiments import record as records
+from fedawe.experiments import schedule as suite
+from fedawe.experiments.schedule import Execution
+from fedawe.experiments.settings import Contender, Settings
 from fedawe.tasks import Augment, Classification, ConvNet, Data
+from fedawe.training.engines import Inline, RayCluster, RayEngine, ray_actors, ray_cluster
+from fedawe.training.engines.ray_actors import Answer
+from fedawe.training.engines.ray_cluster import reach
+from fedawe.training.engines.ray_store import LARGE, Store, pack, unpack
 
 NODES = """
 import sys

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from table import ROWS, History, Row, differences, histories, history, run
 
 import fedawe
-from fedawe import suite
 from fedawe.algorithms.base import State, pack, unpack
 from fedawe.algorithms.received import Received, ReceivedState
-from fedawe.experiment import Contender, Settings, World
-from fedawe.suite import Execution
+from fedawe.experiments import schedule as suite
+from fedawe.experiments.schedule import Execution
+from fedawe.experiments.settings import Contender, Settings, World
 
 ALL = ("fedawe", "fedavg", "fedavg-all", "fedavg-known", "fedau", "f3ast", "mifa", "fedvarp")
 SETTINGS = Settings(

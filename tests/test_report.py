@@ -15,11 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from fedawe import compare, report
+from fedawe import report
+from fedawe import results as compare
 from fedawe.cli.report import Report, print_summary
-from fedawe.compare import METRICS, Standing
-from fedawe.errors import UserError
+from fedawe.core.errors import UserError
 from fedawe.report.words import Words, suite_words, versus, words
+from fedawe.results import METRICS, Standing
 
 accuracy, distance = METRICS[0], METRICS[-1]
 

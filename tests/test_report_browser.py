@@ -10,7 +10,8 @@ import pytest
 import samples
 from browser import CHROMIUM, Browser
 
-from fedawe import compare, report
+from fedawe import report
+from fedawe import results as compare
 
 CURVES = "document.querySelector('[data-figure=curves]')"
 SHOWN = f"{CURVES}.data.filter(trace => trace.meta).map(trace => trace.meta)"  # the mean curves, by algorithm

@@ -16,13 +16,14 @@ import pytest
 import torch
 from rich.console import Console
 
-from fedawe import records, runs
 from fedawe.cli import reproduce as verb
 from fedawe.cli.main import main
-from fedawe.compare.results import NAMES
-from fedawe.errors import UserError
-from fedawe.reproduce import Outcome, Plan, Readings, outcome, presets
-from fedawe.reproduce.plan import Item
+from fedawe.core.errors import UserError
+from fedawe.experiments import folder as runs
+from fedawe.experiments import record as records
+from fedawe.paper import Outcome, Plan, Readings, outcome, presets
+from fedawe.paper.plan import Item
+from fedawe.results.folder import NAMES
 
 SEEDS = (0, 1)
 WITHOUT_FEDVARP = [name for name in NAMES if name != "fedvarp"]
@@ -508,7 +509,7 @@ def test_an_interrupted_suite_goes_on_where_it_stopped(
 
 
 def test_a_recorded_trace_is_one_more_column(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from fedawe.trace import Trace
+    from fedawe.availability.trace import Trace
 
     Trace(np.random.default_rng(0).random((5, 20)) < 0.5).save(tmp_path / "phones.npz")
     plan = Plan(presets()["smoke"], Readings(), tmp_path / "phones.npz")

@@ -11,17 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-from fedawe.availability import Stationary
-from fedawe.compare.curves import Curve, first_round, smoothed
-from fedawe.compare.results import NAMES, Experiment, Run
-from fedawe.records import Record
-from fedawe.reproduce import Plan, Readings, merged, presets
-from fedawe.reproduce.example1 import Cell, closed_form, heat_map, standard_error
-from fedawe.reproduce.fairness import standing
-from fedawe.reproduce.figures import figure2, figure7
-from fedawe.reproduce.published import Accuracy, accuracy, published
-from fedawe.reproduce.search import Grid
-from fedawe.reproduce.tables import (
+from fedawe.availability.dynamics import Stationary
+from fedawe.availability.trace import Trace
+from fedawe.core.rng import rng
+from fedawe.experiments.record import Record
+from fedawe.paper import Plan, Readings, merged, presets
+from fedawe.paper.example1 import Cell, closed_form, heat_map, standard_error
+from fedawe.paper.fairness import standing
+from fedawe.paper.figures import figure2, figure7
+from fedawe.paper.published import Accuracy, accuracy, published
+from fedawe.paper.search import Grid
+from fedawe.paper.tables import (
     Column2,
     Orderings,
     by_rounds,
@@ -32,8 +32,8 @@ from fedawe.reproduce.tables import (
     speed,
     until,
 )
-from fedawe.rng import rng
-from fedawe.trace import Trace
+from fedawe.results.curves import Curve, first_round, smoothed
+from fedawe.results.folder import NAMES, Experiment, Run
 
 STANDARD_ERRORS = 4.5  # one in 150,000 for a normal law; seeds are fixed
 

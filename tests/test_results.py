@@ -6,9 +6,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from fedawe.compare.results import NAMES
-from fedawe.reproduce import Plan, presets
-from fedawe.reproduce.plan import DYNAMICS
+from fedawe.paper import Plan, presets
+from fedawe.paper.plan import DYNAMICS
+from fedawe.results.folder import NAMES
 
 ROOT = Path(__file__).parent.parent
 KEPT = ROOT / "results" / "mini"

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fedawe
-from fedawe.rng import _encode
+from fedawe.core.rng import _encode
 
 words = st.one_of(st.integers(-(10**30), 10**30), st.text(max_size=12), st.sampled_from(["i1", "s1:a", "/", ":", "1"]))
 names = st.tuples(st.integers(-(10**20), 10**20), st.lists(words, max_size=5).map(tuple))

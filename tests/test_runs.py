@@ -13,10 +13,12 @@ import pytest
 import safetensors.torch
 import torch
 
-from fedawe import checkpoint, records, suite
-from fedawe.errors import UserError
-from fedawe.experiment import Contender, Settings, World
-from fedawe.suite import Execution
+from fedawe.core.errors import UserError
+from fedawe.experiments import checkpoint
+from fedawe.experiments import record as records
+from fedawe.experiments import schedule as suite
+from fedawe.experiments.schedule import Execution
+from fedawe.experiments.settings import Contender, Settings, World
 
 SETTINGS = Settings(model="softmax", clients=20, rounds=30, batch=16, evaluate_every=4)
 ALL = ("fedawe", "fedavg", "fedavg-all", "fedavg-known", "fedau", "f3ast", "mifa", "fedvarp")

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from fedawe.errors import UserError
-from fedawe.experiment import Settings, World
+from fedawe.core.errors import UserError
+from fedawe.experiments.settings import Settings, World
 from fedawe.tasks import Data, digits
 
 MEAN, STD = (0.5, 0.25, 0.1), (0.2, 0.5, 1.0)

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedawe
-from fedawe import theory
+from fedawe.audit import theory
+from fedawe.audit.theory import Mixing, Problem
+from fedawe.availability.trace import Trace
 from fedawe.cli.theory import Theory
-from fedawe.errors import UserError
-from fedawe.theory import Mixing, Problem
-from fedawe.trace import Trace
+from fedawe.core.errors import UserError
 
 
 def enumerated(p):

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from matplotlib import pyplot
 
 import fedawe
-from fedawe.availability import DYNAMICS
+from fedawe.availability.dynamics import DYNAMICS
 
 in_one_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])  # every example writes anew
 

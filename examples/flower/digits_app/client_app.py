@@ -1,5 +1,5 @@
 """A device: trains whatever model it is sent on its own digits, and keeps nothing."""
 
-from fedawe.flower import digits
+from fedawe.deploy import digits
 
 app = digits.client_app()

@@ -1,5 +1,5 @@
 """The server: holds every client's model, asks whoever is there, and can be killed at any time."""
 
-from fedawe.flower import digits
+from fedawe.deploy import digits
 
 app = digits.server_app()

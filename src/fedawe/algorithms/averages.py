@@ -21,7 +21,7 @@ from fedawe.algorithms.base import (
     received,
     skipped_rounds_are_empty,
 )
-from fedawe.errors import UserError
+from fedawe.core.errors import UserError
 
 
 @dataclass(frozen=True)

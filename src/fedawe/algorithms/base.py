@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedawe.errors import UserError
+from fedawe.core.errors import UserError
 
 
 @dataclass(frozen=True)

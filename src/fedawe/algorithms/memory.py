@@ -16,7 +16,7 @@ from fedawe.algorithms.base import (
     received,
     skipped_rounds_are_empty,
 )
-from fedawe.errors import UserError
+from fedawe.core.errors import UserError
 
 Rate = Callable[[int], float]
 

@@ -6,16 +6,16 @@ from typing import Any
 
 import numpy as np
 
-from fedawe import theory
 from fedawe.algorithms import ALGORITHMS, FedAvgKnown, FedAWE
+from fedawe.audit import theory
 from fedawe.audit.drift import Drift
 from fedawe.audit.fleet import Distribution, Fleet, describe
 from fedawe.audit.groups import Groups, Roster, read_roster
 from fedawe.audit.influence import Influence, by_identity, influence
+from fedawe.audit.logs import Log, counted, some
 from fedawe.audit.recommend import Advice, Verdict, advise, assumption_1
-from fedawe.errors import UserError
-from fedawe.logs import Log, counted, some
-from fedawe.trace import Trace
+from fedawe.availability.trace import Trace
+from fedawe.core.errors import UserError
 
 __all__ = [
     "Advice",

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from fedawe.availability import Array, Mask
-from fedawe.logs import Clock
-from fedawe.rng import rng
+from fedawe.audit.logs import Clock
+from fedawe.availability.dynamics import Array, Mask
+from fedawe.core.rng import rng
 
 Ints = npt.NDArray[np.int64]
 SHUFFLES = 499  # of the test; the smallest p-value is 1/500

@@ -6,9 +6,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fedawe.audit.drift import Drift, drift_of
-from fedawe.availability import Array, Mask
-from fedawe.logs import Clock
-from fedawe.trace import Trace
+from fedawe.audit.logs import Clock
+from fedawe.availability.dynamics import Array, Mask
+from fedawe.availability.trace import Trace
 
 Ints = npt.NDArray[np.int64]
 OUTAGE = 5.0  # standard deviations below what independent clients would give

@@ -8,11 +8,11 @@ from typing import Literal
 import numpy as np
 import polars as pl
 
-from fedawe.availability import Array
-from fedawe.errors import UserError
-from fedawe.files import existing_file
-from fedawe.logs.findings import shown
-from fedawe.logs.tables import be_text, header, said_by
+from fedawe.audit.logs.findings import shown
+from fedawe.audit.logs.tables import be_text, header, said_by
+from fedawe.availability.dynamics import Array
+from fedawe.core.errors import UserError
+from fedawe.core.files import existing_file
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,9 +14,9 @@ import numpy.typing as npt
 import torch
 
 from fedawe.algorithms import F3AST, MIFA, FedAU, FedAvg, FedAvgAll, FedAvgKnown, FedAWE, FedVARP
-from fedawe.availability import Array, Mask
-from fedawe.errors import UserError
-from fedawe.trace import Trace
+from fedawe.availability.dynamics import Array, Mask
+from fedawe.availability.trace import Trace
+from fedawe.core.errors import UserError
 
 Ints = npt.NDArray[np.int64]
 

@@ -10,8 +10,8 @@ from fedawe.algorithms import FedAWE
 from fedawe.audit.fleet import Fleet
 from fedawe.audit.groups import Groups
 from fedawe.audit.influence import Influence, influence
-from fedawe.logs import Clock
-from fedawe.trace import Trace
+from fedawe.audit.logs import Clock
+from fedawe.availability.trace import Trace
 
 ENOUGH = 0.05  # of the influence in the wrong hands, among clients that ever come: small
 CALM = 15  # a multiplier up to which training with fedawe went well on real fleets (docs/audit.md)

@@ -13,14 +13,14 @@ from fedawe.algorithms import ALGORITHMS
 from fedawe.audit import Audit as Found
 from fedawe.audit import audit, read_roster
 from fedawe.audit.as_json import as_json
-from fedawe.audit_page import write_page
-from fedawe.cli.audit_text import told
+from fedawe.audit.logs import Log
+from fedawe.audit.page import write_page
+from fedawe.audit.text import told
 from fedawe.cli.reading import Reading
-from fedawe.errors import UserError
-from fedawe.files import new_folder
-from fedawe.flags import File, Names
-from fedawe.logs import Log
-from fedawe.spec import Spec
+from fedawe.core.errors import UserError
+from fedawe.core.files import new_folder
+from fedawe.experiments.flags import File, Names
+from fedawe.experiments.spec import Spec
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,10 @@ import tyro
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from fedawe.data import add, cache, default_folder
-from fedawe.data.download import download
-from fedawe.data.sets import KNOWN, Report, silent
-from fedawe.errors import UserError
+from fedawe.core.errors import UserError
+from fedawe.tasks.data import add, cache, default_folder
+from fedawe.tasks.data.download import download
+from fedawe.tasks.data.sets import KNOWN, Report, silent
 
 
 @dataclass(frozen=True)

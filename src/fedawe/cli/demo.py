@@ -4,13 +4,14 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedawe import compare, report
+from fedawe import report
+from fedawe import results as compare
 from fedawe.algorithms import ALGORITHMS
 from fedawe.cli.report import print_summary
 from fedawe.cli.run import execute
-from fedawe.engines import cores
-from fedawe.experiment import Settings
-from fedawe.suite import Execution
+from fedawe.experiments.schedule import Execution
+from fedawe.experiments.settings import Settings
+from fedawe.training.engines import cores
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from typing import Literal
 
 from tyro.conf import Positional
 
-from fedawe import export
-from fedawe.flags import File
+from fedawe import results as export
+from fedawe.experiments.flags import File
 
 
 @dataclass(frozen=True)

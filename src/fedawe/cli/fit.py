@@ -7,15 +7,15 @@ from dataclasses import asdict, dataclass
 from rich.console import Console, RenderableType
 from rich.table import Table
 
-from fedawe.cli.audit_text import bars
+from fedawe.audit.logs import Log
+from fedawe.audit.text import bars
+from fedawe.availability.fit import DRAWS, Quality, fit, quality
+from fedawe.availability.fit import Fit as Fitted
+from fedawe.availability.trace import Trace
 from fedawe.cli.reading import Reading
-from fedawe.errors import UserError
-from fedawe.files import new_folder
-from fedawe.fit import DRAWS, Quality, fit, quality
-from fedawe.fit import Fit as Fitted
-from fedawe.flags import File, Whole
-from fedawe.logs import Log
-from fedawe.trace import Trace
+from fedawe.core.errors import UserError
+from fedawe.core.files import new_folder
+from fedawe.experiments.flags import File, Whole
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from typing import Any
 
 import tyro
 
-from fedawe.errors import UserError
-from fedawe.experiment import Contender
+from fedawe.core.errors import UserError
+from fedawe.experiments.settings import Contender
 
 ROUND_SECONDS = 30.0  # a node that does not answer by then was not there
 START_SECONDS = 120.0
@@ -43,9 +43,9 @@ class Up:
         if self.seed < 0:
             raise UserError(f"a seed is a whole number from 0, not {self.seed}")
         Contender.parse(self.algorithm)
-        from fedawe.flower.apps import algorithm_from  # Flower is an extra
-        from fedawe.flower.federation import Federation
-        from fedawe.flower.federation_app import write_app
+        from fedawe.deploy.apps import algorithm_from  # Flower is an extra
+        from fedawe.deploy.federation import Federation
+        from fedawe.deploy.federation_app import write_app
 
         config: dict[str, Any] = {"algorithm": self.algorithm, "num-rounds": self.rounds, "clients": self.nodes}
         algorithm_from(config)
@@ -79,7 +79,7 @@ class Replay:
 
     def run(self) -> None:
         """Replay and compare."""
-        from fedawe.flower import replay  # Flower is an extra
+        from fedawe.deploy import replay  # Flower is an extra
 
         print(replay.main(str(self.out)))
 

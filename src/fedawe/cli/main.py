@@ -13,7 +13,7 @@ from tyro.conf import subcommand
 
 from fedawe import __version__
 from fedawe.cli import audit, data, demo, export, fit, flower, report, reproduce, run, theory, trace
-from fedawe.errors import UserError
+from fedawe.core.errors import UserError
 
 DESCRIPTION = "Federated learning when clients come and go."
 

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import tyro
 
-from fedawe import logs
-from fedawe.flags import Word
-from fedawe.logs import Columns, Log, Rule
+from fedawe.audit import logs
+from fedawe.audit.logs import Columns, Log, Rule
+from fedawe.experiments.flags import Word
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,10 @@ from rich.table import Table as RichTable
 from rich.text import Text
 from tyro.conf import Positional
 
-from fedawe import compare, report
-from fedawe.files import new_folder, write_atomically
-from fedawe.flags import File
+from fedawe import report
+from fedawe import results as compare
+from fedawe.core.files import new_folder, write_atomically
+from fedawe.experiments.flags import File
 from fedawe.report.words import words
 
 
@@ -42,7 +43,7 @@ class Report:
 
     def _write(self, experiment: compare.Experiment, below: Path) -> list[Path]:
         if self.format in ("png", "pdf", "svg"):
-            from fedawe import plots
+            from fedawe.report import plots
 
             return plots.write_figures(experiment, (self.to or self.folder / "figures") / below, self.format)
         folder = new_folder((self.to or self.folder / "tables") / below)

@@ -13,17 +13,17 @@ from rich.table import Table as RichTable
 from rich.text import Text
 from tyro.conf import Positional
 
-from fedawe import plots
 from fedawe.cli.run import execute
-from fedawe.compare import Table
-from fedawe.engines import cores
-from fedawe.errors import UserError
-from fedawe.experiment import stored
-from fedawe.files import new_folder, write_atomically
-from fedawe.flags import File, Whole
-from fedawe.reproduce import Batch, Estimate, Item, Outcome, Plan, Readings, estimates, merged, outcome, presets
-from fedawe.reproduce.plan import Clip, Evaluate, Whom
-from fedawe.suite import Execution
+from fedawe.core.errors import UserError
+from fedawe.core.files import new_folder, write_atomically
+from fedawe.experiments.flags import File, Whole
+from fedawe.experiments.schedule import Execution
+from fedawe.experiments.settings import stored
+from fedawe.paper import Batch, Estimate, Item, Outcome, Plan, Readings, estimates, merged, outcome, presets
+from fedawe.paper.plan import Clip, Evaluate, Whom
+from fedawe.report import plots
+from fedawe.results import Table
+from fedawe.training.engines import cores
 
 ALL: tuple[Item, ...] = get_args(Item)
 

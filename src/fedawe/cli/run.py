@@ -10,14 +10,14 @@ from typing import Literal
 import torch
 import tyro
 
-from fedawe import suite
 from fedawe.algorithms import ALGORITHMS
 from fedawe.cli.show import progress
-from fedawe.engines import keep_freed_memory
-from fedawe.experiment import Contender, Settings
-from fedawe.flags import File, Names, Whole
-from fedawe.records import Record
-from fedawe.suite import Execution
+from fedawe.experiments import schedule as suite
+from fedawe.experiments.flags import File, Names, Whole
+from fedawe.experiments.record import Record
+from fedawe.experiments.schedule import Execution
+from fedawe.experiments.settings import Contender, Settings
+from fedawe.training.engines import keep_freed_memory
 
 
 @dataclass(frozen=True)

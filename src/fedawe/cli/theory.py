@@ -9,15 +9,15 @@ import numpy.typing as npt
 from rich.console import Console
 from rich.table import Table
 
-from fedawe import theory
+from fedawe.audit import theory
 from fedawe.audit.as_json import plain
 from fedawe.audit.fleet import describe
-from fedawe.availability import DYNAMICS, Array, Dynamics
-from fedawe.errors import UserError
-from fedawe.flags import File, Numbers, Whole
-from fedawe.logs import counted
-from fedawe.spec import Spec
-from fedawe.trace import Trace
+from fedawe.audit.logs import counted
+from fedawe.availability.dynamics import DYNAMICS, Array, Dynamics
+from fedawe.availability.trace import Trace
+from fedawe.core.errors import UserError
+from fedawe.experiments.flags import File, Numbers, Whole
+from fedawe.experiments.spec import Spec
 
 SMALL = 8  # clients up to which M is printed
 

@@ -10,13 +10,13 @@ from matplotlib.figure import Figure
 from rich.console import Console
 from rich.table import Table
 
-from fedawe.availability import DYNAMICS, class_weights
-from fedawe.errors import UserError
-from fedawe.files import new_folder, write_atomically
-from fedawe.flags import File, Number, Numbers
-from fedawe.rng import rng
-from fedawe.spec import Spec
-from fedawe.trace import Trace
+from fedawe.availability.dynamics import DYNAMICS, class_weights
+from fedawe.availability.trace import Trace
+from fedawe.core.errors import UserError
+from fedawe.core.files import new_folder, write_atomically
+from fedawe.core.rng import rng
+from fedawe.experiments.flags import File, Number, Numbers
+from fedawe.experiments.spec import Spec
 
 SHADES = " ░▒▓█"
 

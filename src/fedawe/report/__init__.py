@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from fedawe.compare.results import load_all
-from fedawe.compare.standings import Interval
-from fedawe.files import write_atomically
+from fedawe.core.files import write_atomically
 from fedawe.report.page import render
+from fedawe.results.folder import load_all
+from fedawe.results.standings import Interval
 
 __all__ = ["render", "write"]
 

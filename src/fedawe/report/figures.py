@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from fedawe.compare.curves import Curve, curve
-from fedawe.compare.metrics import Metric, metrics_of
-from fedawe.compare.participation import Counts, by_class, echo_counts, staleness_counts
-from fedawe.compare.results import Array, Experiment, display_name
-from fedawe.compare.standings import Comparison
-from fedawe.plots.outcome import interesting_range
-from fedawe.plots.palette import Look, looks
-from fedawe.trace import Trace
+from fedawe.availability.trace import Trace
+from fedawe.core.palette import Look, looks
+from fedawe.report.plots.outcome import interesting_range
+from fedawe.results.curves import Curve, curve
+from fedawe.results.folder import Array, Experiment, display_name
+from fedawe.results.metrics import Metric, metrics_of
+from fedawe.results.participation import Counts, by_class, echo_counts, staleness_counts
+from fedawe.results.standings import Comparison
 
 POINTS = 200  # of a curve
 ROWS, COLUMNS = 100, 500  # of the stripes: more clients are left out, more rounds are averaged

@@ -3,9 +3,9 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from fedawe.compare.results import Run, Status, display_name
-from fedawe.compare.standings import BOOTSTRAP_SEEDS, Comparison, window_words
 from fedawe.report.grammar import counted, listed
+from fedawe.results.folder import Run, Status, display_name
+from fedawe.results.standings import BOOTSTRAP_SEEDS, Comparison, window_words
 
 
 def warnings(comparison: Comparison) -> list[str]:

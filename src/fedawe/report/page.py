@@ -8,15 +8,15 @@ from typing import Any
 import jinja2
 from plotly.offline import get_plotlyjs
 
-from fedawe.compare.curves import speed_table
-from fedawe.compare.participation import class_table
-from fedawe.compare.results import Experiment, Run, display_name
-from fedawe.compare.standings import Comparison, Interval, compare, summary_table
-from fedawe.compare.suites import describe, overview_table, titles
-from fedawe.compare.tables import MISSING, Cell, Column, Format, Table
-from fedawe.plots.palette import looks
+from fedawe.core.palette import looks
 from fedawe.report.figures import figures
 from fedawe.report.words import Words, suite_words, words
+from fedawe.results.curves import speed_table
+from fedawe.results.folder import Experiment, Run, display_name
+from fedawe.results.participation import class_table
+from fedawe.results.standings import Comparison, Interval, compare, summary_table
+from fedawe.results.suites import describe, overview_table, titles
+from fedawe.results.tables import MISSING, Cell, Column, Format, Table
 
 TEMPLATES = Path(__file__).parent / "templates"
 STRIPES = 12  # seeds, over all experiments of a page

@@ -9,10 +9,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedawe.compare.metrics import METRICS, Metric
-from fedawe.compare.participation import by_class, gap_difference
-from fedawe.compare.results import Experiment, display_name
-from fedawe.compare.standings import (
+from fedawe.report.grammar import counted, listed, sentence
+from fedawe.report.notes import method, warnings
+from fedawe.results.folder import Experiment, display_name
+from fedawe.results.metrics import METRICS, Metric
+from fedawe.results.participation import by_class, gap_difference
+from fedawe.results.standings import (
     Comparison,
     Difference,
     Standing,
@@ -20,8 +22,6 @@ from fedawe.compare.standings import (
     paired,
     spread,
 )
-from fedawe.report.grammar import counted, listed, sentence
-from fedawe.report.notes import method, warnings
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from fedawe.tasks.augment import Augment
 from fedawe.tasks.base import Task
 from fedawe.tasks.classification import Classification, classification, network_for
 from fedawe.tasks.convnet import ConvNet
-from fedawe.tasks.data import Data, digits, from_npz
+from fedawe.tasks.data.labelled import Data, digits, from_npz
 from fedawe.tasks.networks import Dense, ModuleNetwork, Network
 from fedawe.tasks.partition import dirichlet_partition, label_frequencies
 from fedawe.tasks.quadratic import Quadratic

@@ -10,12 +10,12 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from fedawe.errors import UserError
-from fedawe.rng import rng, streams
+from fedawe.core.errors import UserError
+from fedawe.core.rng import rng, streams
 from fedawe.tasks.augment import PAD, Augment
 from fedawe.tasks.base import Metrics, Task, Work
 from fedawe.tasks.convnet import ConvNet
-from fedawe.tasks.data import Data
+from fedawe.tasks.data.labelled import Data
 from fedawe.tasks.networks import Dense, ModuleNetwork, Network, cross_entropy
 from fedawe.tasks.partition import Indices, dirichlet_partition, label_frequencies
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import conv2d, linear, max_pool2d
 
-from fedawe.rng import rng
+from fedawe.core.rng import rng
 from fedawe.tasks.networks import cross_entropy, gradients_of, unflattened
 
 WIDTH = 32  # channels of both convolutions

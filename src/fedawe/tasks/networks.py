@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
-from fedawe.rng import rng
+from fedawe.core.rng import rng
 
 Layers = list[tuple[Tensor, Tensor]]  # weights [k, out, in] and biases [k, out, 1]
 Loss = Callable[[Tensor, Tensor], Tensor]  # (outputs [B, ...], targets [B, ...]) -> one loss per sample [B]

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedawe.errors import UserError
+from fedawe.core.errors import UserError
 
 Indices = npt.NDArray[np.int64]
 

@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedawe.errors import UserError
-from fedawe.rng import rng
+from fedawe.core.errors import UserError
+from fedawe.core.rng import rng
 from fedawe.tasks.base import Metrics, Task, Work
 
 

@@ -1,0 +1,37 @@
+"""Who is available when: dynamics, traces, and dynamics fitted to a trace."""
+
+from fedawe.availability.dynamics import (
+    DYNAMICS,
+    Array,
+    Cyclic,
+    Dynamics,
+    InterleavedSine,
+    Markov,
+    Mask,
+    Outages,
+    Sine,
+    Staircase,
+    Stationary,
+    as_probabilities,
+    class_weights,
+    probabilities_from_labels,
+)
+from fedawe.availability.trace import Trace
+
+__all__ = [
+    "DYNAMICS",
+    "Array",
+    "Cyclic",
+    "Dynamics",
+    "InterleavedSine",
+    "Markov",
+    "Mask",
+    "Outages",
+    "Sine",
+    "Staircase",
+    "Stationary",
+    "Trace",
+    "as_probabilities",
+    "class_weights",
+    "probabilities_from_labels",
+]

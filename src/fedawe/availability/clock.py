@@ -1,0 +1,110 @@
+"""What time it is in a round, and lengths of time as people write them."""
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from fedawe.core.errors import UserError
+
+UNITS = {"s": 1, "sec": 1, "m": 60, "min": 60, "h": 3600, "d": 86400, "day": 86400, "days": 86400}
+SHORTEST = 0.001  # of a round, in seconds
+
+
+def seconds(text: str, what: str = "a length of time") -> float:
+    """A length of time in seconds.
+
+    >>> seconds("10min"), seconds("1h30m"), seconds("600")
+    (600.0, 5400.0, 600.0)
+    """
+    words = re.findall(r"(\d+(?:\.\d+)?)\s*([a-z]*)\s*", text.strip().lower())
+    rest = re.sub(r"\d+(?:\.\d+)?\s*[a-z]*\s*", "", text.strip().lower())
+    if not words or rest or any(unit not in UNITS and (unit or len(words) > 1) for _, unit in words):
+        raise UserError(f"{what} is {text!r}; expected something like 30s, 10min, 1h30m or 1d")
+    total = sum(float(number) * UNITS.get(unit, 1) for number, unit in words)
+    if not SHORTEST <= total < float("inf"):
+        raise UserError(f"{what} is {text!r}; expected {SHORTEST:g} s or more")
+    return total
+
+
+def known_timezone(name: str) -> str:
+    """The name, if there is such a time zone."""
+    try:
+        pl.Series([0]).cast(pl.Datetime("us")).dt.replace_time_zone(name)
+    except pl.exceptions.PolarsError:
+        raise UserError(f"unknown time zone {name!r}; expected a name such as UTC or Europe/Berlin") from None
+    return name
+
+
+@dataclass(frozen=True)
+class Clock:
+    """Round t begins `t round_seconds` after `start`; hours and days are those of the time zone.
+
+    start is in seconds since 1970 (UTC), or None where only time since the beginning is known: then round 0 begins a
+    day, and hours count from there.
+    """
+
+    round_seconds: float
+    start: float | None = None
+    timezone: str = "UTC"
+
+    def __post_init__(self) -> None:
+        if not 0 < self.round_seconds < float("inf"):
+            raise UserError(f"round_seconds is {self.round_seconds!r}; expected a positive number")
+        known_timezone(self.timezone)
+
+    def _local(self, rounds: npt.ArrayLike) -> pl.Series:
+        at = (self.start or 0.0) + np.asarray(rounds, dtype=np.float64) * self.round_seconds
+        microseconds = pl.Series((at * 1e6).round().astype(np.int64)).cast(pl.Datetime("us", "UTC"))
+        return microseconds.dt.convert_time_zone(self.timezone)
+
+    def hours(self, rounds: int) -> npt.NDArray[np.int64]:
+        """The hour of the day, 0 to 23, in which each of the first rounds begins, [T]."""
+        return self._local(np.arange(rounds)).dt.hour().cast(pl.Int64).to_numpy()
+
+    def days(self, rounds: int) -> npt.NDArray[np.int64]:
+        """The day, counted from that of round 0, on which each of the first rounds begins, [T]."""
+        days = self._local(np.arange(rounds)).dt.date().to_physical().cast(pl.Int64).to_numpy()
+        return np.asarray(days - days[0])
+
+    def on_the_wall(self, first: int) -> "Clock":
+        """This clock with round 0 at the moment when clocks on the wall show `first` (seconds since 1970-01-01)."""
+        shown = pl.Series([first * 1_000_000]).cast(pl.Datetime("us"))
+        at = None
+        while at is None:  # an hour that clocks skip has no such moment; the next has
+            at = shown.dt.replace_time_zone(self.timezone, ambiguous="earliest", non_existent="null").dt.epoch("us")[0]
+            shown = shown.dt.offset_by("1h")
+        return Clock(self.round_seconds, at / 1e6, self.timezone)
+
+    def wall(self, rounds: int) -> npt.NDArray[np.int64]:
+        """What clocks on the wall show when each of the first rounds begins, in whole seconds since 1970-01-01, [T]."""
+        return self._local(np.arange(rounds)).dt.replace_time_zone(None).dt.epoch("s").to_numpy()
+
+    def when(self, t: int) -> str:
+        """When round t begins, in words.
+
+        >>> Clock(600, start=0.0, timezone="Europe/Berlin").when(3)
+        '1970-01-01 01:30'
+        >>> Clock(600).when(150)
+        'day 1, 01:00'
+        """
+        local = self._local([t])[0]
+        if self.start is not None:
+            return f"{local:%Y-%m-%d %H:%M}"
+        return f"day {int(t * self.round_seconds // 86400)}, {local:%H:%M}"
+
+    def lasting(self, rounds: float) -> str:
+        """So many rounds as a length of time.
+
+        >>> Clock(600).lasting(3), Clock(600).lasting(15), Clock(600).lasting(1000)
+        ('30 min', '2.5 h', '6.9 days')
+        """
+        s = rounds * self.round_seconds
+        if s < 60:
+            return f"{s:.3g} s"
+        if s < 5400:
+            return f"{s / 60:.3g} min"
+        amount, unit = (s / 3600, "h") if s < 172800 else (s / 86400, "days")
+        return f"{amount:.2g} {unit}" if amount < 10 else f"{amount:.0f} {unit}"

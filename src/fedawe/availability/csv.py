@@ -1,0 +1,138 @@
+"""Traces as CSV: `round,client` lines, or `client,start,end` intervals in seconds. Every error names file and line."""
+
+import csv
+import itertools
+import math
+from collections.abc import Iterator
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+
+from fedawe.availability.dynamics import Mask
+from fedawe.core.errors import UserError
+
+MOST = 10**9  # rounds, or clients; a larger number is a slip of the pen
+SIZE = "# rounds={} clients={}"  # first line of what we write: a last empty round has no line of its own
+
+
+def to_csv(on: Mask) -> str:
+    """The trace [T, m] as `round,client` lines under its size."""
+    lines = [SIZE.format(*on.shape), "round,client"]
+    return "\n".join(lines + [f"{t},{i}" for t, i in np.argwhere(on)]) + "\n"
+
+
+def read_csv(path: Path, round_seconds: float | None, rounds: int | None, clients: int | None) -> Mask:
+    """The trace [T, m] in the file; what the call says of its size goes before what the file says."""
+    lines = _lines(path)
+    number, header = next(lines, (1, []))
+    if header and header[0].startswith("# rounds="):
+        said = dict(word.split("=") for word in header[0].removeprefix("# ").split() if word.count("=") == 1)
+        rounds = rounds or _whole(said.get("rounds", ""), "rounds", path, number)
+        clients = clients or _whole(said.get("clients", ""), "clients", path, number)
+        number, header = next(lines, (number, []))
+    if header == ["round", "client"]:
+        return _from_rounds(path, lines, rounds, clients)
+    if header == ["client", "start", "end"]:
+        if round_seconds is None or not 0 < round_seconds < math.inf:
+            raise UserError(f"{path}: intervals in seconds need the length of a round; received {round_seconds}")
+        return _from_intervals(path, lines, round_seconds, rounds, clients)
+    got = ",".join(header) or "nothing"
+    raise UserError(f"{path}:{number}: expected a header 'round,client' or 'client,start,end', not {got!r}")
+
+
+def _lines(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """The non-empty lines as (line number, fields)."""
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            reader = csv.reader(file)
+            for fields in reader:
+                if fields:
+                    yield reader.line_num, [field.strip() for field in fields]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise UserError(f"{path}: cannot be read as CSV ({error})") from None
+
+
+def _from_rounds(path: Path, lines: Iterator[tuple[int, list[str]]], rounds: int | None, clients: int | None) -> Mask:
+    seen: dict[tuple[int, int], int] = {}
+    for number, fields in lines:
+        t, i = (
+            _whole(f, what, path, number)
+            for f, what in zip(_fields(fields, 2, path, number), ("round", "client"), strict=True)
+        )
+        _known(t, rounds, "round", path, number)
+        _known(i, clients, "client", path, number)
+        if (t, i) in seen:
+            raise UserError(f"{path}:{number}: client {i} in round {t} again; it is there since line {seen[t, i]}")
+        seen[t, i] = number
+    if not seen and not (rounds and clients):
+        raise UserError(f"{path}: is empty: no line under the header")
+    on = _nobody(path, rounds or 1 + max(t for t, _ in seen), clients or 1 + max(i for _, i in seen))
+    for t, i in seen:
+        on[t, i] = True
+    return on
+
+
+def _from_intervals(
+    path: Path, lines: Iterator[tuple[int, list[str]]], seconds: float, rounds: int | None, clients: int | None
+) -> Mask:
+    length = Fraction(repr(float(seconds)))
+    found: list[tuple[int, Fraction, Fraction, int]] = []
+    for number, fields in lines:
+        who, start, end = _fields(fields, 3, path, number)
+        client = _whole(who, "client", path, number)
+        _known(client, clients, "client", path, number)
+        a, b = _seconds(start, "start", path, number), _seconds(end, "end", path, number)
+        if b <= a:
+            raise UserError(f"{path}:{number}: the interval ends at {end}, not after its start {start}")
+        if b / length >= MOST:
+            raise UserError(f"{path}:{number}: end {end} is too large for rounds of {seconds:g} s; count from 0")
+        found.append((client, a, b, number))
+    if not found:
+        raise UserError(f"{path}: is empty: no line under the header")
+    found.sort()
+    for (one, _, b, first), (other, a, _, second) in itertools.pairwise(found):
+        if one == other and a < b:
+            raise UserError(f"{path}:{max(first, second)}: overlaps the interval of line {min(first, second)}")
+    last = max(b for _, _, b, _ in found)
+    on = _nobody(path, rounds or math.ceil(last / length), clients or 1 + max(c for c, *_ in found))
+    for client, a, b, _ in found:
+        on[math.ceil(a / length) : math.ceil(b / length), client] = True
+    return on
+
+
+def _fields(fields: list[str], expected: int, path: Path, number: int) -> list[str]:
+    if len(fields) != expected:
+        raise UserError(f"{path}:{number}: expected {expected} fields, found {len(fields)}")
+    return fields
+
+
+def _whole(field: str, what: str, path: Path, number: int) -> int:
+    if not (field.isascii() and field.isdigit()):
+        raise UserError(f"{path}:{number}: {what} {field!r} is not a whole number from 0")
+    if len(field) > 18 or int(field) >= MOST:
+        raise UserError(f"{path}:{number}: {what} {field} is too large; number from 0, without large gaps")
+    return int(field)
+
+
+def _nobody(path: Path, rounds: int, clients: int) -> Mask:
+    try:
+        return np.zeros((rounds, clients), dtype=bool)
+    except (MemoryError, ValueError):
+        raise UserError(f"{path}: {rounds} rounds of {clients} clients are more than this machine can hold") from None
+
+
+def _seconds(field: str, what: str, path: Path, number: int) -> Fraction:
+    """Seconds as they are written: 2.1 is seven times 0.3, which no two floats are."""
+    try:
+        value = float(field)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value < 1e15:
+        raise UserError(f"{path}:{number}: {what} {field!r} is not a number of seconds from 0")
+    return Fraction(field) if value >= 1e-9 else Fraction(0)
+
+
+def _known(value: int, size: int | None, what: str, path: Path, number: int) -> None:
+    if size is not None and value >= size:
+        raise UserError(f"{path}:{number}: {what} {value} is unknown: there are {size}")

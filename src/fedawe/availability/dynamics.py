@@ -1,0 +1,227 @@
+"""How likely each client is to be there, round by round: p_i^t = p_i f_i(t).
+
+The paper's four dynamics (Stationary, Staircase, Sine, InterleavedSine), two of related work (Markov, Cyclic), outages
+that many clients share (Outages), and the paper's rule for p_i. m clients, t the round from 0. Probabilities are numpy
+arrays (torch in, torch out).
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from fedawe.core.errors import UserError
+from fedawe.core.rng import rng
+
+Array = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
+
+
+class Dynamics(ABC):
+    """A rule for who is available when; subclass with `trajectory` to add your own."""
+
+    @abstractmethod
+    def trajectory(self, t: npt.NDArray[np.int64], p: Array) -> Array:
+        """p_i f_i(t) before it is clipped to [0, 1]; t broadcasts against p [m]."""
+
+    def probabilities(self, t: Any, p: Any) -> Any:
+        """p_i^t: [m] for one round t, [T, m] for an array of T rounds; clipped to [0, 1] as the authors do.
+
+        >>> Sine(gamma=0.3, period=20).probabilities(15, [0.5, 1.0]).round(3).tolist()    # the trough
+        [0.2, 0.4]
+        """
+        rounds = np.asarray(t)
+        if rounds.dtype.kind not in "iu" or rounds.ndim > 1 or (rounds < 0).any():
+            raise UserError(f"a round must be a whole number from 0 (or an array of them), not {t!r}")
+        base = as_probabilities(p)
+        out = np.clip(self.trajectory(rounds[..., None], base), 0.0, 1.0)
+        out = np.broadcast_to(out, (*rounds.shape, len(base))).copy()
+        return torch.as_tensor(out, dtype=p.dtype, device=p.device) if isinstance(p, torch.Tensor) else out
+
+    def available(self, seed: int, t: int, p: Array, before: Mask | None) -> Mask:
+        """Who is there in round t [m]; `before` is who was there in round t-1, and only Markov looks at it."""
+        del before
+        chance: Array = self.probabilities(t, p)
+        return rng(seed, "availability", t).random(len(p)) < chance
+
+
+def as_probabilities(p: Any) -> Array:
+    """p [m] as float64; NaN and anything that is not a vector of numbers are refused, values outside [0, 1] are not."""
+    try:
+        base = np.asarray(p.detach().cpu() if isinstance(p, torch.Tensor) else p, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise UserError(f"probabilities must be numbers: {error}") from None
+    if base.ndim != 1 or len(base) == 0:
+        raise UserError(f"probabilities must be one number per client, not an array of shape {list(base.shape)}")
+    if not np.isfinite(base).all():
+        client = int(np.flatnonzero(~np.isfinite(base))[0])
+        raise UserError(f"the probability of client {client} is {base[client]}; expected a number in [0, 1]")
+    return base
+
+
+@dataclass(frozen=True)
+class Stationary(Dynamics):
+    """f_i(t) = 1."""
+
+    def trajectory(self, t: npt.NDArray[np.int64], p: Array) -> Array:
+        return p * np.ones_like(t)
+
+
+@dataclass(frozen=True)
+class Staircase(Dynamics):
+    """f_i(t) = 1 in the first half of every period and `low` in the second."""
+
+    period: int = 20
+    low: float = 0.4
+
+    def __post_init__(self) -> None:
+        _check("period", self.period, at_least=1)
+        _check("low", self.low, at_least=0)
+
+    def trajectory(self, t: npt.NDArray[np.int64], p: Array) -> Array:
+        return np.where(2 * (t % self.period) < self.period, 1.0, self.low) * p
+
+
+@dataclass(frozen=True)
+class Sine(Dynamics):
+    """f_i(t) = gamma sin(2 pi t / period) + (1 - gamma)."""
+
+    gamma: float = 0.3
+    period: int = 20
+
+    def __post_init__(self) -> None:
+        _check("gamma", self.gamma, at_least=0)
+        _check("period", self.period, at_least=1)
+
+    def trajectory(self, t: npt.NDArray[np.int64], p: Array) -> Array:
+        # t mod period: every period has bit for bit the same values, however long the run.
+        return (self.gamma * np.sin(2 * np.pi * (t % self.period) / self.period) + (1 - self.gamma)) * p
+
+
+@dataclass(frozen=True)
+class InterleavedSine(Dynamics):
+    """f_i(t) = g(t) 1{p_i g(t) >= cutoff} with g the sine: whoever is unlikely is not there at all."""
+
+    gamma: float = 0.3
+    period: int = 20
+    cutoff: float = 0.1
+
+    def __post_init__(self) -> None:
+        Sine(self.gamma, self.period)
+        _check("cutoff", self.cutoff, at_least=0)
+
+    def trajectory(self, t: npt.NDArray[np.int64], p: Array) -> Array:
+        likely = Sine(self.gamma, self.period).trajectory(t, p)
+        return np.where(likely >= self.cutoff, likely, 0.0)
+
+
+@dataclass(frozen=True)
+class Markov(Dynamics):
+    """On/off chains: P(off -> on) = q and P(on -> off) = q (1/p - 1), both divided by the latter where it exceeds 1.
+
+    A client is off for 1/q rounds on average and on for p / (q (1 - p)); in every round it is there with probability p.
+    """
+
+    q: float = 0.1
+
+    def __post_init__(self) -> None:
+        _check("q", self.q, above=0, at_most=1)
+
+    def trajectory(self, t: npt.NDArray[np.int64], p: Array) -> Array:
+        return p * np.ones_like(t)
+
+    def available(self, seed: int, t: int, p: Array, before: Mask | None) -> Mask:
+        p = np.clip(p, 0.0, 1.0)
+        leave = self.q * (1 / np.maximum(p, np.finfo(float).tiny) - 1)
+        scale = np.maximum(leave, 1.0)
+        stay_or_come = p if before is None else np.where(before, 1 - leave / scale, self.q * (p > 0) / scale)
+        return rng(seed, "availability", t).random(len(p)) < stay_or_come
+
+
+@dataclass(frozen=True)
+class Cyclic(Dynamics):
+    """On for max(1, round(period p)) rounds, off for the rest of the period (at least 1), every client at its phase."""
+
+    period: int = 20
+
+    def __post_init__(self) -> None:
+        _check("period", self.period, at_least=2)
+
+    def _on_and_off(self, p: Array) -> tuple[Array, Array]:
+        on = np.maximum(1, np.round(self.period * np.clip(p, 0.0, 1.0)))
+        return on, np.maximum(1, self.period - on)
+
+    def trajectory(self, t: npt.NDArray[np.int64], p: Array) -> Array:
+        on, off = self._on_and_off(p)  # over the random phase every round is alike
+        return on / (on + off) * np.ones_like(t)
+
+    def available(self, seed: int, t: int, p: Array, before: Mask | None) -> Mask:
+        del before
+        on, off = self._on_and_off(p)
+        phase = np.floor(rng(seed, "phase").random(len(p)) * (on + off))
+        return (t + phase) % (on + off) < on
+
+
+@dataclass(frozen=True)
+class Outages(Dynamics):
+    """Clients fall into `groups` (client i into group i mod groups) that lose coverage together.
+
+    In every round an outage of a group begins with probability `rate` and lasts `length` rounds, and nobody of the
+    group is there meanwhile; otherwise client i is there with probability p_i. Outages may overlap.
+    """
+
+    groups: int = 5
+    rate: float = 0.02
+    length: int = 10
+
+    def __post_init__(self) -> None:
+        _check("groups", self.groups, at_least=1)
+        _check("rate", self.rate, at_least=0, at_most=1)
+        _check("length", self.length, at_least=1)
+
+    def trajectory(self, t: npt.NDArray[np.int64], p: Array) -> Array:
+        return (1 - self.rate) ** np.minimum(t + 1, self.length) * p  # no outage began in the last `length` rounds
+
+    def available(self, seed: int, t: int, p: Array, before: Mask | None) -> Mask:
+        del before
+        out = np.zeros(self.groups, dtype=bool)
+        for begin in range(max(0, t - self.length + 1), t + 1):
+            out |= rng(seed, "outage", begin).random(self.groups) < self.rate
+        there = rng(seed, "availability", t).random(len(p)) < p
+        return np.asarray(there & ~out[np.arange(len(p)) % self.groups])
+
+
+def class_weights(classes: int, generator: np.random.Generator) -> Array:
+    """The paper's phi [C]: phi_c ~ Uniform(0, Phi_c), Phi_c = 1 for the first half of the classes, 0.5 for the rest."""
+    upper = np.where(np.arange(classes) < classes / 2, 1.0, 0.5)
+    return generator.uniform(0.0, upper)
+
+
+def probabilities_from_labels(frequencies: Array, phi: Array) -> Array:
+    """p_i = <nu_i, phi> [m], with nu_i [m, C] the label frequencies client i really has.
+
+    >>> probabilities_from_labels(np.array([[1.0, 0.0], [0.5, 0.5]]), np.array([0.8, 0.2])).tolist()
+    [0.8, 0.5]
+    """
+    return np.asarray(frequencies @ phi, dtype=np.float64)
+
+
+def _check(name: str, value: float, at_least: float = -np.inf, above: float = -np.inf, at_most: float = np.inf) -> None:
+    if not (value >= at_least and value > above and value <= at_most and np.isfinite(value)):
+        bounds = [f"at least {at_least:g}"] * (at_least > -np.inf) + [f"above {above:g}"] * (above > -np.inf)
+        bounds += [f"at most {at_most:g}"] * (at_most < np.inf)
+        raise UserError(f"{name} is {value!r}; expected a number {' and '.join(bounds)}")
+
+
+DYNAMICS: dict[str, type[Dynamics]] = {
+    "stationary": Stationary,
+    "staircase": Staircase,
+    "sine": Sine,
+    "interleaved": InterleavedSine,
+    "markov": Markov,
+    "cyclic": Cyclic,
+    "outages": Outages,
+}

@@ -1,0 +1,231 @@
+"""A model of a fleet fitted to its log, so that longer or larger fleets like it can be simulated."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from fedawe.availability.clock import Clock
+from fedawe.availability.dynamics import Array, Dynamics, Mask
+from fedawe.availability.trace import Trace
+from fedawe.core.errors import UserError
+from fedawe.core.rng import rng
+
+Ints = npt.NDArray[np.int64]
+FLOOR = 1e-4  # smallest probability that a prediction is scored with: being wrong for certain costs 13 bits
+DRAWS = 9  # of the model, beside which the days held out are put
+
+
+@dataclass(frozen=True, eq=False)
+class Daily(Dynamics):
+    """p_i^t = min(1, p_i f(hour of round t)), and whoever is there tends to stay: persistence phi in [0, 1).
+
+        P(there | there before)  = p^t + kappa (1 - p^{t-1})
+        P(there | away before)   = p^t - kappa p^{t-1}
+        kappa = phi min(1, p^t / p^{t-1}, (1 - p^t) / (1 - p^{t-1}))
+
+    Whatever phi, client i is there in round t with probability p_i^t; phi = 0 is independent rounds.
+    """
+
+    profile: Array  # f, of mean about 1                                                                     [24]
+    persistence: float = 0.0
+    clock: Clock = field(default_factory=lambda: Clock(3600.0))
+    _hours: dict[int, Ints] = field(default_factory=dict, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if np.shape(self.profile) != (24,) or not (np.asarray(self.profile) >= 0).all():
+            raise UserError(f"profile must be 24 numbers from 0, not of shape {list(np.shape(self.profile))}")
+        if not 0 <= self.persistence < 1:
+            raise UserError(f"persistence is {self.persistence!r}; expected a number from 0 and below 1")
+
+    def _hour(self, t: npt.NDArray[np.int64]) -> Ints:
+        """Hours are looked up in tables of doubling length: asking round by round costs nothing."""
+        size = 1 << int(np.max(t, initial=0)).bit_length()
+        if size not in self._hours:
+            self._hours[size] = self.clock.hours(size)
+        return self._hours[size][t]
+
+    def trajectory(self, t: npt.NDArray[np.int64], p: Array) -> Array:
+        return p * self.profile[self._hour(np.asarray(t))]
+
+    def available(self, seed: int, t: int, p: Array, before: Mask | None) -> Mask:
+        now: Array = self.probabilities(t, p)
+        chance = now if before is None else stay_or_come(self.probabilities(t - 1, p), now, self.persistence, before)
+        return rng(seed, "availability", t).random(len(p)) < chance
+
+
+def stay_or_come(last: Array, now: Array, phi: float, before: Mask) -> Array:
+    """The chance of being there, given who was there in the round before."""
+    tiny = np.finfo(float).tiny
+    room = np.minimum(now / np.maximum(last, tiny), (1 - now) / np.maximum(1 - last, tiny))
+    kappa = phi * np.minimum(1.0, room)
+    return np.where(before, now + kappa * (1 - last), now - kappa * last)
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """A fitted fleet."""
+
+    dynamics: Daily
+    p: Array  # [m]
+
+    def draw(self, rounds: int, clients: int | None = None, seed: int = 0) -> Trace:
+        """A trace of such a fleet. Clients beyond those of the log take the rate of one of them, drawn at random."""
+        m = len(self.p) if clients is None else clients
+        if m < 1:
+            raise UserError(f"clients is {m}; expected a whole number from 1")
+        more = rng(seed, "fit", "clients").integers(len(self.p), size=max(m - len(self.p), 0))
+        return Trace.draw(self.dynamics, np.concatenate([self.p[:m], self.p[more]]), rounds, seed)
+
+
+def fit(trace: Trace, clock: Clock | None = None) -> Fit:
+    """Rates, profile and persistence of a fleet; without a clock the profile is flat.
+
+    A rate is shrunk towards the fleet's by as much as its client's few independent comings and goings call for.
+    """
+    hours = _hours(trace.rounds, clock)
+    rounds = np.bincount(hours, minlength=24)
+    mean = trace.on.mean()
+    if mean == 0:
+        raise UserError("nobody is ever there: there is nothing to fit")
+    present = np.bincount(hours, trace.on.sum(1), minlength=24)
+    profile = np.where(rounds > 0, (present + mean) / (rounds * trace.clients + 1) / mean, 1.0)
+    profile = profile / np.average(profile, weights=rounds)
+    transitions = _Transitions.of(trace.on, hours)
+    rates = trace.on.mean(0)
+    p = _base(np.clip(rates, FLOOR, 1 - FLOOR), profile, rounds)
+    phi = transitions.best_persistence(p, profile)
+    # Second pass: now that persistence is known, so is how many rounds are worth one independent round.
+    p = _base(_shrunk(rates, trace.rounds * (1 - phi) / (1 + phi)), profile, rounds)
+    phi = transitions.best_persistence(p, profile)
+    return Fit(Daily(profile if clock is not None else np.ones(24), phi, clock or Clock(3600.0)), p)
+
+
+def _shrunk(rates: Array, n: float) -> Array:
+    """Posterior mean under the Beta distribution whose mean and variance the rates have, n observations each."""
+    mean, variance = rates.mean(), rates.var()
+    weight = max(mean * (1 - mean) / max(variance, 1e-9) - 1, 0.5)
+    return np.asarray(np.clip((rates * n + mean * weight) / (n + weight), FLOOR, 1 - FLOOR))
+
+
+def _base(rates: Array, profile: Array, rounds: Ints) -> Array:
+    """p_i such that the mean over rounds of min(1, p_i f) is the rate, by bisection, [m]."""
+    f, w = profile[rounds > 0], rounds[rounds > 0] / rounds.sum()
+    low, high = np.zeros_like(rates), np.full_like(rates, 1 / f.min())
+    for _ in range(60):
+        middle = (low + high) / 2
+        less = (np.minimum(1.0, middle[:, None] * f) @ w) < rates
+        low, high = np.where(less, middle, low), np.where(less, high, middle)
+    return (low + high) / 2
+
+
+@dataclass(frozen=True)
+class _Transitions:
+    """How often each client went from one state to another, by the hours of the two rounds."""
+
+    pairs: Ints  # (hour before, hour now)                                                                   [n, 2]
+    counts: npt.NDArray[np.int64]  # [n, 2 before, 2 now, m]
+
+    @classmethod
+    def of(cls, on: Mask, hours: Ints) -> "_Transitions":
+        pairs, which = np.unique(np.stack([hours[:-1], hours[1:]], 1), axis=0, return_inverse=True)
+        counts = np.zeros((len(pairs), 2, 2, on.shape[1]), dtype=np.int64)
+        for t, n in enumerate(which.ravel()):
+            before, now = on[t], on[t + 1]
+            counts[n, 1, 1] += before & now
+            counts[n, 1, 0] += before & ~now
+            counts[n, 0, 1] += ~before & now
+            counts[n, 0, 0] += ~before & ~now
+        return cls(pairs, counts)
+
+    def loss(self, p: Array, profile: Array, phi: float) -> float:
+        """Bits per client and round."""
+        total = 0.0
+        for (before, now), count in zip(self.pairs, self.counts, strict=True):
+            last, this = np.clip(p * profile[before], 0, 1), np.clip(p * profile[now], 0, 1)
+            for state in (0, 1):
+                chance = np.clip(stay_or_come(last, this, phi, np.full(len(p), state == 1)), FLOOR, 1 - FLOOR)
+                total -= float(count[state, 1] @ np.log2(chance) + count[state, 0] @ np.log2(1 - chance))
+        return total / max(int(self.counts.sum()), 1)
+
+    def best_persistence(self, p: Array, profile: Array) -> float:
+        from scipy.optimize import minimize_scalar
+
+        if self.counts.sum() == 0:
+            return 0.0
+        found = minimize_scalar(lambda phi: self.loss(p, profile, phi), bounds=(0.0, 0.9999), method="bounded")
+        return float(found.x) if found.fun < self.loss(p, profile, 0.0) else 0.0
+
+
+@dataclass(frozen=True)
+class Quality:
+    """How well a model fitted to the first part of a log describes the rest."""
+
+    fitted_rounds: int
+    held_out_rounds: int
+    at_midnight: bool  # whether the part held out begins a day
+    clients: int  # scored: those for whom the part held out is new
+    bits: dict[str, float]  # model -> bits per client and round on the part held out
+    real: dict[str, float]  # what the part held out is like
+    simulated: dict[str, tuple[float, float]]  # least and most of the same over draws of the model
+
+    @property
+    def outside(self) -> list[str]:
+        """In what the part held out lies beyond all draws of the model."""
+        return [key for key, (low, high) in self.simulated.items() if not low <= self.real[key] <= high]
+
+
+def quality(
+    trace: Trace, clock: Clock | None = None, repeating: Mask | None = None, draws: int = DRAWS
+) -> Quality | None:
+    """Fit to the first 70 % (until a midnight, with a clock), score on the rest; None if there is too little of it.
+
+    repeating   clients that repeat themselves within the trace [m]: the rest is not new for them, and not scored
+    """
+    split, at_midnight = _split(trace.rounds, clock)
+    own = np.ones(trace.clients, dtype=bool) if repeating is None else ~repeating
+    if split is None or not own.any() or not trace.on[:split].any() or not trace.on[split:, own].any():
+        return None
+    fitted = fit(trace.first(split), clock)
+    held_out = Trace(trace.on[split:, own])
+    hours = _hours(trace.rounds, clock)
+    transitions = _Transitions.of(held_out.on, hours[split:])
+    p, f, phi, flat = fitted.p[own], fitted.dynamics.profile, fitted.dynamics.persistence, np.ones(24)
+    rates = fitted.dynamics.probabilities(np.arange(split), p).mean(0)  # shrunk as p is, so that only the hour differs
+    bits = {
+        "the same rate for everyone": transitions.loss(np.full(len(p), trace.on[:split].mean()), flat, 0.0),
+        "a rate for each client": transitions.loss(rates, flat, 0.0),
+        "rate x hour": transitions.loss(p, f, 0.0),
+        "rate x hour with persistence": transitions.loss(p, f, phi),
+    }
+    drawn = [_features(Trace(fitted.draw(trace.rounds, seed=seed).on[split:, own])) for seed in range(draws)]
+    simulated = {key: (min(d[key] for d in drawn), max(d[key] for d in drawn)) for key in drawn[0]}
+    return Quality(split, trace.rounds - split, at_midnight, int(own.sum()), bits, _features(held_out), simulated)
+
+
+def _hours(rounds: int, clock: Clock | None) -> Ints:
+    """The hour of each round; without a clock all rounds are one hour, [T]."""
+    return np.zeros(rounds, dtype=np.int64) if clock is None else clock.hours(rounds)
+
+
+def _split(T: int, clock: Clock | None) -> tuple[int | None, bool]:
+    """Where the part held out begins, and whether that is a midnight."""
+    if clock is not None:
+        midnights = np.flatnonzero(np.diff(clock.days(T))) + 1
+        if len(midnights) and midnights[0] < 0.9 * T:
+            return int(midnights[np.argmin(np.abs(midnights - 0.7 * T))]), True
+    return (int(0.7 * T), False) if T >= 20 else (None, False)
+
+
+def _features(trace: Trace) -> dict[str, float]:
+    on = trace.on
+    ends = (on[:-1] & ~on[1:]).sum()
+    share = (on / np.maximum(on.sum(1, keepdims=True), 1)).sum(0)
+    share = share / max(share.sum(), 1e-12)
+    return {
+        "share of clients there": float(on.mean()),
+        "rounds a client stays": float(on.sum() / max(ends, 1)),
+        "clients never there": float((~on.any(0)).sum()),
+        "empty rounds": float((~on.any(1)).sum()),
+        "fedavg's distance from uniform": float(np.abs(share - 1 / trace.clients).sum() / 2),
+    }

@@ -1,0 +1,178 @@
+"""Who was there when: the record that every algorithm of a comparison shares."""
+
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from fedawe.availability.csv import read_csv, to_csv
+from fedawe.availability.dynamics import Array, Dynamics, Mask, as_probabilities
+from fedawe.core.errors import UserError
+from fedawe.core.files import existing_file, read_npz, write_atomically
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+class Trace:
+    """Availability of m clients over T rounds, `on` [T, m] bool; p [T, m], the probabilities behind it, if known.
+
+    A client is there for the whole of a round or not at all.
+
+    >>> trace = Trace([[True, False, True], [False, False, False]])
+    >>> trace.active(0), trace.active(1)
+    (tensor([0, 2]), tensor([], dtype=torch.int64))
+    >>> trace
+    Trace of 3 clients over 2 rounds: 33.3% available, 1 empty round, 1 client never there
+    """
+
+    def __init__(self, on: Any, p: Any = None) -> None:
+        self.on: Mask = _as_mask(on)
+        self.on.flags.writeable = False
+        self._p = None if p is None else self._checked(p)
+        self._origin: tuple[Dynamics, Array] | None = None  # of a trace that was drawn: dynamics and base probabilities
+
+    def _checked(self, given: Any) -> Array:
+        p: Array = np.array(given, dtype=np.float64)
+        if p.shape != self.on.shape:
+            raise UserError(f"p has the shape {list(p.shape)}, the trace {list(self.on.shape)}")
+        if not ((p >= 0) & (p <= 1)).all():  # also refuses NaN
+            raise UserError("p has entries that are not in [0, 1]")
+        p.flags.writeable = False
+        return p
+
+    @property
+    def p(self) -> Array | None:
+        """The probabilities [T, m] behind it, if known; eight times as large as `on`, so computed when asked for."""
+        if self._p is None and self._origin is not None:
+            dynamics, base = self._origin
+            self._p = self._checked(dynamics.probabilities(np.arange(self.rounds), base))
+        return self._p
+
+    @classmethod
+    def draw(cls, dynamics: Dynamics, p: Any, rounds: int, seed: int) -> "Trace":
+        """A trace of `rounds` rounds; each depends on (seed, t) alone: a shorter draw is a prefix of a longer one."""
+        if isinstance(rounds, bool) or not isinstance(rounds, int | np.integer) or rounds < 1:
+            raise UserError(f"rounds must be a whole number from 1, not {rounds!r}")
+        base = as_probabilities(p)
+        # An object that has nothing but `probabilities` is drawn independently, round by round.
+        available = getattr(type(dynamics), "available", Dynamics.available)
+        on = np.empty((rounds, len(base)), dtype=bool)
+        for t in range(rounds):
+            on[t] = available(dynamics, seed, t, base, on[t - 1] if t else None)
+        trace = cls(on)
+        trace._origin = (dynamics, base)
+        return trace
+
+    @property
+    def rounds(self) -> int:
+        """T."""
+        return len(self.on)
+
+    @property
+    def clients(self) -> int:
+        """m."""
+        return int(self.on.shape[1])
+
+    def active(self, t: int) -> torch.Tensor:
+        """The clients of round t, in increasing order, [k] int64."""
+        if not 0 <= t < self.rounds:
+            raise UserError(f"the trace has rounds 0 to {self.rounds - 1}, but round {t} was asked for")
+        return torch.from_numpy(np.flatnonzero(self.on[t]))
+
+    def first(self, rounds: int) -> "Trace":
+        """The first rounds of it."""
+        if not 1 <= rounds <= self.rounds:
+            raise UserError(f"the trace has {self.rounds} rounds, but {rounds} were asked for")
+        part = Trace(self.on[:rounds], None if self._p is None else self._p[:rounds])
+        part._origin = self._origin
+        return part
+
+    def echoes(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """t - tau_i(t) wherever a client is there, in order of time: how stale clients are when they come."""
+        clients, rounds = np.nonzero(self.on.T)  # client by client, each in order of time
+        gaps = np.diff(rounds, prepend=-1)
+        new = np.diff(clients, prepend=-1) > 0  # a client's first round: it was never there before
+        gaps[new] = rounds[new] + 1
+        return gaps[np.lexsort((clients, rounds))]
+
+    def save(self, path: str | Path) -> None:
+        """Write it: .npz keeps p, .csv has one `round,client` line for each time a client was there."""
+        path = Path(path)
+        if path.suffix == ".npz":
+            buffer = io.BytesIO()
+            arrays: dict[str, Any] = {"on": self.on} if self.p is None else {"on": self.on, "p": self.p}
+            np.savez_compressed(buffer, **arrays)
+            write_atomically(path, buffer.getvalue())
+        elif path.suffix == ".csv":
+            write_atomically(path, to_csv(self.on).encode())
+        else:
+            raise UserError(f"{path}: a trace is written as .npz or .csv, not {path.suffix or 'without a suffix'}")
+
+    @classmethod
+    def load(
+        cls,
+        path: str | Path,
+        *,
+        round_seconds: float | None = None,
+        rounds: int | None = None,
+        clients: int | None = None,
+    ) -> "Trace":
+        """Read .npz (`on` [T, m] of 0 and 1, perhaps `p`) or .csv.
+
+        A CSV has a header and either `round,client` lines or `client,start,end` intervals in seconds [start, end); for
+        intervals `round_seconds` says how long a round is, and a client is there in the rounds whose beginning lies in
+        one of its intervals. `rounds` and `clients` say how many there are where the file does not.
+        """
+        path = existing_file(Path(path))
+        if path.suffix == ".csv":
+            return cls(read_csv(path, round_seconds, rounds, clients))
+        if path.suffix != ".npz":
+            raise UserError(f"{path}: a trace is a .npz or .csv file")
+        arrays = read_npz(path)
+        if "on" not in arrays:
+            raise UserError(f"{path}: has no array 'on' [rounds, clients], only {sorted(arrays) or 'nothing'}")
+        try:
+            return cls(arrays["on"], arrays.get("p"))
+        except UserError as error:
+            raise UserError(f"{path}: {error}") from None
+
+    def __repr__(self) -> str:
+        empty, never = int((~self.on.any(1)).sum()), int((~self.on.any(0)).sum())
+        return (
+            f"Trace of {_counted(self.clients, 'client')} over {_counted(self.rounds, 'round')}: "
+            f"{self.on.mean():.1%} available, {_counted(empty, 'empty round')}, {_counted(never, 'client')} never there"
+        )
+
+    def plot(self, ax: "Axes | None" = None, clients: Sequence[int] | None = None) -> "Axes":
+        """Stripes as in the paper's figure 6: a row per client, dark where it is there."""
+        from matplotlib import pyplot
+
+        if ax is None:
+            _, ax = pyplot.subplots(figsize=(8, 3), layout="constrained")
+        shown = list(range(self.clients)) if clients is None else list(clients)
+        ax.imshow(self.on[:, shown].T, aspect="auto", interpolation="nearest", cmap="Greys", vmin=0, vmax=1.3)
+        ax.set_xlabel("round")
+        ax.set_ylabel("client")
+        if len(shown) <= 20:
+            ax.set_yticks(range(len(shown)), [str(i) for i in shown])
+        return ax
+
+
+def _counted(n: int, noun: str) -> str:
+    return f"{n} {noun}{'' if n == 1 else 's'}"
+
+
+def _as_mask(on: Any) -> Mask:
+    try:
+        values = np.asarray(on.detach().cpu() if isinstance(on, torch.Tensor) else on)
+    except ValueError:
+        raise UserError("a trace is a table [rounds, clients]; the rows received have different lengths") from None
+    if values.ndim != 2 or 0 in values.shape:
+        raise UserError(f"a trace is a table [rounds, clients] with at least one of each, not {list(values.shape)}")
+    if values.dtype != bool and (values.dtype.kind not in "iuf" or not np.isin(values, (0, 1)).all()):
+        raise UserError(f"a trace has only 0 and 1 (or False and True); received {values.dtype} with other values")
+    return values.astype(bool)

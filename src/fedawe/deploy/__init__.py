@@ -1,0 +1,35 @@
+"""A federation of real devices: Flower's server and client apps around the algorithms of this package.
+
+`from fedawe.deploy import FedAWE` is a Flower strategy; `server_app` and `client_app` make whole apps.
+"""
+
+import warnings
+
+try:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # between libraries that Flower imports
+        import flwr  # noqa: F401
+except ImportError as error:
+    from fedawe.core.errors import UserError
+
+    raise UserError("fedawe.deploy needs Flower; install it with: pip install 'fedawe[flower]'") from error
+
+from fedawe.deploy.apps import client_app, server_app
+from fedawe.deploy.rules import Rules
+from fedawe.deploy.strategies import F3AST, MIFA, FedAU, FedAvg, FedAvgAll, FedAvgKnown, FedAWE, FedVARP
+from fedawe.deploy.strategy import AlgorithmStrategy
+
+__all__ = [
+    "F3AST",
+    "MIFA",
+    "AlgorithmStrategy",
+    "FedAU",
+    "FedAWE",
+    "FedAvg",
+    "FedAvgAll",
+    "FedAvgKnown",
+    "FedVARP",
+    "Rules",
+    "client_app",
+    "server_app",
+]

@@ -1,0 +1,182 @@
+"""Whole apps for Flower: a server app for any algorithm by name, a client app for any module and data loader.
+
+Both read Flower's run configuration (kebab-case keys, see docs/flower.md). A client app made here says which client it
+is and which round its reply is for, so that the server can hold it to both.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp import Grid, ServerApp
+from torch import Tensor, nn
+
+from fedawe.algorithms import ALGORITHMS, Algorithm
+from fedawe.core.errors import UserError
+from fedawe.core.rng import rng
+from fedawe.deploy.presence import WHO
+from fedawe.deploy.rules import Rules, rules_from
+from fedawe.deploy.strategy import AlgorithmStrategy
+from fedawe.deploy.wire import ROUND
+from fedawe.experiments.spec import Spec
+from fedawe.training.local import Rate
+
+Config = Mapping[str, Any]
+Arrays = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a client has to do: train the model `arrays` in round t."""
+
+    arrays: Arrays
+    t: int
+    client: int
+    config: Config  # the run configuration, and over it what the server sends along
+
+
+Train = Callable[[Job], tuple[Arrays, Mapping[str, float]]]
+Loader = Iterable[tuple[Tensor, Tensor]]
+
+
+def client_app_of(train: Train) -> ClientApp:
+    """The client app that answers every job with `train(job)`: the trained arrays, and metrics."""
+    app = ClientApp()
+
+    @app.query(WHO.split(".")[1])
+    def who(message: Message, context: Context) -> Message:
+        return Message(RecordDict({"who": ConfigRecord({"client-id": client_id(context)})}), reply_to=message)
+
+    @app.train()
+    def answer(message: Message, context: Context) -> Message:
+        config: Config = {**context.run_config, **next(iter(message.content.config_records.values()))}
+        arrays = next(iter(message.content.array_records.values())).to_torch_state_dict()
+        trained, metrics = train(Job(dict(arrays), int(config[ROUND]) - 1, client_id(context), config))
+        content = RecordDict(
+            {
+                "arrays": ArrayRecord(trained),
+                "metrics": MetricRecord(dict(metrics)),
+                "config": ConfigRecord({ROUND: config[ROUND]}),
+            }
+        )
+        return Message(content, reply_to=message)
+
+    return app
+
+
+def client_id(context: Context) -> int:
+    """`client-id` of the node's configuration, or `partition-id`, as Flower's own simulation calls it."""
+    said = context.node_config.get("client-id", context.node_config.get("partition-id"))
+    if isinstance(said, bool) or not isinstance(said, int):
+        raise UserError(f"client-id is {said!r}; start the node with --node-config 'client-id=0' (1, 2, ...)")
+    return said
+
+
+def client_app(
+    model: Callable[[], nn.Module],
+    data: Callable[[int], Loader],
+    loss: Callable[[Tensor, Tensor], Tensor] = nn.functional.cross_entropy,
+) -> ClientApp:
+    """A client app that trains `model()` on the batches of `data(client)`: `steps` steps of SGD at rate eta_l(t).
+
+    Every random number that torch draws meanwhile, also by a shuffling loader, is named by (seed, t, client).
+    """
+
+    def train(job: Job) -> tuple[Arrays, Mapping[str, float]]:
+        torch.manual_seed(int(rng(job.config.get("seed", 0), "client", job.t, job.client).integers(2**63)))
+        module = model()
+        module.load_state_dict(job.arrays)
+        rate = Rate(float(job.config.get("eta0", 0.1)))(job.t)
+        optimizer = torch.optim.SGD(module.parameters(), lr=rate)
+        samples, total, steps = 0, 0.0, int(job.config.get("steps", 10))
+        for inputs, targets in _batches(data(job.client), steps):
+            optimizer.zero_grad()
+            value = loss(module(inputs), targets)
+            value.backward()
+            optimizer.step()
+            samples, total = samples + len(targets), total + value.item()
+        return module.state_dict(), {"num-examples": samples, "train-loss": total / steps}
+
+    return client_app_of(train)
+
+
+def _batches(loader: Loader, steps: int) -> Iterable[tuple[Tensor, Tensor]]:
+    """So many batches, from as many epochs as it takes."""
+    left = steps
+    while left > 0:
+        before = left
+        for batch in loader:
+            if left == 0:
+                return
+            yield batch
+            left -= 1
+        if left == before:
+            raise UserError("the data loader of this client has no batches; leave the client out, or give it data")
+
+
+def server_app(
+    model: Callable[[], nn.Module],
+    evaluate: Callable[[nn.Module], Mapping[str, float]] | None = None,
+) -> ServerApp:
+    """A server app that runs the algorithm of the run configuration on the parameters of `model()`."""
+
+    def initial(config: Config) -> Arrays:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(int(rng(int(config.get("seed", 0)), "init").integers(2**63)))
+            return model().state_dict()
+
+    def evaluated(arrays: Arrays, config: Config) -> Mapping[str, float]:
+        del config
+        assert evaluate is not None
+        module = model()
+        module.load_state_dict(arrays)
+        return evaluate(module.eval())
+
+    return server_app_of(initial, evaluated if evaluate is not None else None)
+
+
+def server_app_of(
+    initial: Callable[[Config], Arrays],
+    evaluate: Callable[[Arrays, Config], Mapping[str, float]] | None = None,
+    settings: Callable[[Config], Mapping[str, Any]] = lambda config: {"seed": config.get("seed", 0)},
+) -> ServerApp:
+    """The server app that begins at `initial(config)`; `settings` are kept in the record and may not change."""
+    app = ServerApp()
+
+    @app.main()
+    def main(grid: Grid, context: Context) -> None:
+        config = context.run_config
+
+        def evaluate_fn(n: int, arrays: ArrayRecord) -> MetricRecord | None:
+            del n
+            return (
+                None if evaluate is None else MetricRecord(dict(evaluate(dict(arrays.to_torch_state_dict()), config)))
+            )
+
+        rules: Rules = rules_from(config, identity="client-id")
+        strategy = AlgorithmStrategy(algorithm_from(config), rules, settings(config))
+        strategy.start(
+            grid=grid,
+            initial_arrays=ArrayRecord(initial(config)),
+            num_rounds=int(config.get("num-rounds", 3)),
+            timeout=float(config.get("timeout", 3600)),
+            evaluate_fn=evaluate_fn,
+        )
+
+    return app
+
+
+def algorithm_from(config: Config) -> Algorithm[Any]:
+    """The algorithm that the configuration names: `fedawe`, `fedawe:clip=0.5`, `mifa:memory_rate=local`."""
+    spec = Spec.parse(str(config.get("algorithm", "fedawe")), ALGORITHMS, "algorithm")
+    given: dict[str, Any] = {}
+    if spec.name == "fedavg-known":
+        raise UserError("fedavg-known needs p [rounds, clients]; write a server app with fedawe.deploy.FedAvgKnown(p)")
+    if spec.options.get("memory_rate") == "local":
+        given["memory_rate"] = Rate(float(config.get("eta0", 0.1)))
+        spec = spec.without("memory_rate")
+    algorithm: Algorithm[Any] = spec.build(ALGORITHMS[spec.name], **given)
+    return algorithm

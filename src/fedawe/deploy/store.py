@@ -1,0 +1,119 @@
+"""The models that clients hold, on disk: each written once, so that a checkpoint is small and memory has a bound.
+
+A state's rows (FedAWE's versions, the memories of MIFA and FedVARP) become files named by their content. A row that is
+not among the newest is then read from its file by way of the page cache, which the system takes back when it must.
+"""
+
+import dataclasses
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import safetensors.torch
+from torch import Tensor
+
+from fedawe.algorithms.base import S, State, pack, unpack
+from fedawe.core.errors import UserError
+from fedawe.core.files import new_folder, write_atomically
+
+Index = dict[str, str]  # name of a row, as `pack` has it -> file
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of a state as it stands in the state, and the file that has it too."""
+
+    tensor: Tensor
+    file: str
+    mapped: bool  # whether the tensor is a view of the file, and so takes no memory of its own
+
+
+class Store:
+    """Rows of states in a folder; at most `limit` of them in memory, or all of them if it is 0."""
+
+    def __init__(self, folder: Path, limit: int) -> None:
+        self.folder, self.limit = new_folder(folder), limit
+        self.kept: dict[str, Row] = {}
+
+    def put(self, state: S) -> tuple[S, dict[str, Tensor], Index]:
+        """Every row on the disk: the same state with old rows out of memory, its other tensors, and where rows are."""
+        kept: dict[str, Row] = {}
+        for name, tensor in _rows(state):
+            row = self.kept.get(name)
+            kept[name] = row if row is not None and row.tensor is tensor else Row(tensor, self._write(tensor), False)
+        self.kept = kept
+        state = self._bounded(state)
+        rest = {name: tensor for name, tensor in pack(state).items() if name not in kept}
+        return state, rest, {name: row.file for name, row in kept.items()}
+
+    def get(self, like: S, rest: Mapping[str, Tensor], index: Index) -> S:
+        """The state whose rows are in these files; raises UserError if one of them is damaged or gone."""
+        for file in index.values():
+            self._check(file)
+        self.kept = {name: Row(self._read(file), file, True) for name, file in index.items()}
+        return unpack(like, {**rest, **{name: row.tensor for name, row in self.kept.items()}})
+
+    def prune(self, *indexes: Index) -> None:
+        """Remove every file that none of these names."""
+        named = {file for index in indexes for file in index.values()}
+        for path in self.folder.glob("*.safetensors"):
+            if path.name not in named:
+                path.unlink(missing_ok=True)
+
+    def _bounded(self, state: S) -> S:
+        """The newest rows in memory, the others mapped from their files."""
+        if self.limit == 0:
+            return state
+        changed: dict[str, Any] = {}
+        for field in _row_fields(state):
+            rows: Mapping[int, Tensor] = getattr(state, field)
+            for key in sorted(rows)[: -self.limit]:
+                row = self.kept[f"{field}.{key}"]
+                if not row.mapped:
+                    self.kept[f"{field}.{key}"] = Row(self._read(row.file), row.file, True)
+            changed[field] = {key: self.kept[f"{field}.{key}"].tensor for key in rows}
+        return dataclasses.replace(state, **changed)
+
+    def _write(self, row: Tensor) -> str:
+        content = safetensors.torch.save({"row": row.contiguous()})
+        file = _name(content)
+        if not (self.folder / file).exists():
+            write_atomically(self.folder / file, content)
+        return file
+
+    def _read(self, file: str) -> Tensor:
+        with safetensors.safe_open(self.folder / file, "pt") as opened:
+            row: Tensor = opened.get_tensor("row")
+            return row
+
+    def _check(self, file: str) -> None:
+        path = self.folder / file
+        try:
+            content = path.read_bytes()
+        except OSError as error:
+            raise UserError(f"{path}: cannot be read ({error.strerror})") from None
+        if _name(content) != file:
+            raise UserError(f"{path}: is damaged")
+
+
+def _name(content: bytes) -> str:
+    return f"{hashlib.sha256(content).hexdigest()[:32]}.safetensors"
+
+
+def _row_fields(state: State) -> list[str]:
+    """The fields of a state that map a number to a vector [d]."""
+    values = {field.name: getattr(state, field.name) for field in dataclasses.fields(state)}
+    return [
+        name
+        for name, value in values.items()
+        if isinstance(value, Mapping) and any(isinstance(row, Tensor) and row.ndim == 1 for row in value.values())
+    ]
+
+
+def _rows(state: State) -> Iterator[tuple[str, Tensor]]:
+    for field in _row_fields(state):
+        for key, row in getattr(state, field).items():
+            yield f"{field}.{key}", row

@@ -1,0 +1,1 @@
+"""Experiments on disk: settings, runs, records, checkpoints, many runs at once."""

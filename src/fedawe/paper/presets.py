@@ -1,0 +1,111 @@
+"""The sizes at which the paper's experiments can be repeated.
+
+paper   exactly the paper's settings (section 7 and tables 6 and 7); weeks on two cores
+mini    the same structure for two cores: images of 16 x 16, one hidden layer of 64 units instead of two convolutions,
+        batches of 32, no augmentation, 800 rounds, and for every algorithm the learning rates that `search` found
+smoke   seconds, on the bundled digits: for trying out, and for tests
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
+from importlib.resources import files
+from typing import Any, Literal
+
+from fedawe.experiments.settings import Settings
+
+Name = Literal["paper", "mini", "smoke"]
+Rates = tuple[float, float]  # eta0, eta_g
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A size."""
+
+    name: Name
+    data: tuple[str, ...]
+    settings: Settings
+    seeds: tuple[int, ...]
+    grid: tuple[float, ...]  # of eta0, for `search`
+    global_grid: tuple[float, ...]  # of eta_g
+    search_rounds: int
+    search_seeds: tuple[int, ...]
+    figure3: Settings  # changes of its own: rounds, eta0
+    figure2_cells: int  # a side of the heat map
+    figure2_rounds: int
+    rates: Mapping[str, Mapping[str, Rates]] = field(default_factory=dict)  # data -> contender
+
+    def rate(self, data: str, algorithm: str, clipped: bool = False) -> Rates:
+        """eta0 and eta_g of an algorithm: as searched for, or the paper's; a clip has rates of its own for FedAWE."""
+        if self.name == "paper":
+            return (0.1 if algorithm in ("fedawe", "fedavg-known") else 0.05), 1.0  # table 7
+        searched = self.rates.get(data, {})
+        return searched.get("fedawe, clipped" if clipped and algorithm == "fedawe" else algorithm, (0.1, 1.0))
+
+    def on(self, data: str, dynamics: str, **changes: Any) -> Settings:
+        """The settings of a run on a data set under dynamics."""
+        return replace(self.settings, task=data, dynamics=dynamics, **changes)
+
+
+@cache
+def presets() -> dict[Name, Preset]:
+    """By name."""
+    found = json.loads((files("fedawe.paper") / "rates.json").read_text(encoding="utf-8"))
+    rates = {data: {name: (eta0, eta_g) for name, (eta0, eta_g) in each.items()} for data, each in found.items()}
+    paper = Settings(model="paper", rounds=2000, batch=128, clients=100, evaluate_every=2, evaluate_received=True)
+    mini = Settings(
+        model="mlp",
+        image_size=16,
+        rounds=800,
+        batch=32,
+        clients=100,
+        augment="none",
+        evaluate_every=20,
+        evaluate_received=True,
+    )
+    smoke = Settings(
+        model="softmax", rounds=6, clients=20, alpha=0.5, steps=2, evaluate_every=3, evaluate_received=True
+    )
+    return {
+        "paper": Preset(
+            "paper",
+            ("svhn", "cifar10", "cinic10"),
+            paper,
+            seeds=(3, 4, 6),
+            grid=(0.1, 0.05, 0.01, 0.005, 0.001, 0.0005),
+            global_grid=(0.5, 1.0, 1.5, 5.0, 10.0, 50.0),
+            search_rounds=500,
+            search_seeds=(3, 4, 6),
+            figure3=replace(paper, rounds=1000, eta0=0.05, evaluate_received=False),
+            figure2_cells=20,
+            figure2_rounds=4000,
+        ),
+        "mini": Preset(
+            "mini",
+            ("svhn", "cifar10"),
+            mini,
+            seeds=(3, 4, 6),
+            grid=(0.05, 0.1, 0.2, 0.5, 1.0),
+            global_grid=(0.5, 1.0, 1.5, 5.0, 10.0),
+            search_rounds=400,
+            search_seeds=(0,),
+            figure3=replace(mini, rounds=400, eta0=0.1, evaluate_received=False),
+            figure2_cells=10,
+            figure2_rounds=4000,
+            rates=rates,
+        ),
+        "smoke": Preset(
+            "smoke",
+            ("digits",),
+            smoke,
+            seeds=(0, 1),
+            grid=(0.1, 0.5),
+            global_grid=(1.0, 1.5),
+            search_rounds=4,
+            search_seeds=(0,),
+            figure3=replace(smoke, rounds=4, eta0=0.1, evaluate_received=False),
+            figure2_cells=3,
+            figure2_rounds=1000,
+        ),
+    }

@@ -1,0 +1,115 @@
+"""Records as TensorBoard's event files: a folder per run, its metrics as scalars over the rounds."""
+
+import io
+import shutil
+import uuid
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedawe.core.errors import UserError
+from fedawe.core.files import new_folder, write_atomically
+from fedawe.results.frame import Warn, each_run, settings_of
+
+if TYPE_CHECKING:
+    from fedawe.results.folder import Run
+
+NAME = "events.out.tfevents.fedawe"  # TensorBoard looks for `tfevents`; the rest tells our files from others'
+ALONE = {"loss": "loss/objective", "distance": "distance/optimum"}  # of quadratics
+OTHERS = ("latest", "received")  # models that are evaluated besides the one that counts
+KINDS = ("accuracy", "loss", "accuracy_by_class")
+
+
+def tag(name: str) -> str:
+    """What TensorBoard calls a metric: what is before the slash is a group of charts.
+
+    >>> [tag(name) for name in ("test_accuracy", "latest_train_loss", "test_accuracy_by_class", "echo_mean")]
+    ['accuracy/test', 'loss/train_latest', 'accuracy_by_class/test', 'diagnostics/echo_mean']
+    """
+    part, _, kind = name.partition("_")
+    if part in OTHERS:
+        return f"{tag(kind)}_{part}"
+    return f"{kind}/{part}" if kind in KINDS else ALONE.get(name, f"diagnostics/{name}")
+
+
+def write_tensorboard(folder: Path, out: Path, warn: Warn = warnings.warn) -> None:
+    """OUT/LABEL/seed-S for every run, below the names of the experiments if there are several.
+
+    All of it appears at once, in the place of what was exported before; a folder with anything else in it is refused.
+    """
+    try:
+        import tensorboard  # type: ignore[import-untyped]  # noqa: F401
+    except ImportError:
+        raise UserError("event files need tensorboard; install it with: pip install 'fedawe[export]'") from None
+    if not _is_free(out):
+        raise UserError(f"{out} exists and holds something else than event files of ours; choose another --out")
+    runs = list(each_run(folder, warn))
+    out = out.resolve()
+    fresh = new_folder(out.with_name(f".{out.name}.{uuid.uuid4().hex[:8]}.part"))
+    try:
+        for place, experiment, run in runs:
+            if run.record.evaluations:
+                settings = {"folder": place, "algorithm": run.label, **settings_of(experiment, run)}
+                below = experiment.path.relative_to(folder) / run.label / f"seed-{run.seed}"
+                write_atomically(new_folder(fresh / below) / NAME, _file(run, settings))
+        _swap(fresh, out)
+    except OSError as error:
+        raise UserError(f"cannot write {out}: {error.strerror}") from None
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+
+
+def _is_free(out: Path) -> bool:
+    """Whether nothing is there, or nothing but event files of ours."""
+    if not out.is_dir():
+        return not out.exists()
+    return all(path.name == NAME or (path.is_dir() and not path.is_symlink()) for path in out.rglob("*"))
+
+
+def _swap(fresh: Path, out: Path) -> None:
+    """The new folder in the place of the old one."""
+    if not out.exists():
+        fresh.rename(out)
+        return
+    old = fresh.with_suffix(".old")
+    out.rename(old)
+    try:
+        fresh.rename(out)
+    except OSError:
+        old.rename(out)
+        raise
+    shutil.rmtree(old)
+
+
+def _file(run: "Run", settings: dict[str, Any]) -> bytes:
+    """An event file: its version, the settings for the tab HPARAMS, and all scalars.
+
+    The record does not say when the run began; it was last written to when it ended, so many seconds later.
+    """
+    from tensorboard.compat.proto.event_pb2 import Event  # type: ignore[import-untyped]
+    from tensorboard.compat.proto.summary_pb2 import Summary  # type: ignore[import-untyped]
+    from tensorboard.plugins.hparams.summary_v2 import hparams_pb  # type: ignore[import-untyped]
+    from tensorboard.summary.writer.record_writer import RecordWriter  # type: ignore[import-untyped]
+
+    began = run.record.path.stat().st_mtime - (run.seconds or 0.0)
+    file = io.BytesIO()
+    writer = RecordWriter(file)
+    writer.write(Event(wall_time=began, file_version="brain.Event:2").SerializeToString())
+    # Without the seed: TensorBoard takes runs that differ in nothing else for trials of one, and shows their mean.
+    plain = {name: value for name, value in settings.items() if value is not None}
+    writer.write(Event(wall_time=began, summary=hparams_pb(plain, start_time_secs=began)).SerializeToString())
+    for line in run.record.evaluations:
+        values = [Summary.Value(tag=name, simple_value=number) for name, number in scalars(line)]
+        at = began + float(line.get("elapsed_seconds", 0.0))
+        writer.write(Event(wall_time=at, step=line["round"], summary=Summary(value=values)).SerializeToString())
+    return file.getvalue()
+
+
+def scalars(line: dict[str, Any]) -> Iterator[tuple[str, float]]:
+    """The numbers of an evaluation, by tag."""
+    for name, value in line.items():
+        if isinstance(value, list):
+            yield from ((f"{tag(name)}_{c}", number) for c, number in enumerate(value))
+        elif name not in ("kind", "round") and not name.endswith("_seconds"):
+            yield tag(name), value

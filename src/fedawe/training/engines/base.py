@@ -1,0 +1,61 @@
+"""How client work is executed: what every engine can do, and the engine that does it here and now."""
+
+from collections.abc import Sequence
+from typing import Any, Protocol, runtime_checkable
+
+from torch import Tensor
+
+from fedawe.tasks.base import Metrics, Task
+from fedawe.training.local import Local, innovations
+
+
+class Engine(Protocol):
+    """Trains and evaluates; the numbers depend on the task and on how clients are grouped, never on the engine."""
+
+    def innovations(self, X: Tensor, A: Tensor, t: int, seed: int, visits: Tensor) -> Tensor:
+        """G = x^(t,0) - x^(t,s) for the clients A [k], which start round t at the rows of X [k, d]; [k, d].
+
+        It may be overwritten by the next round.
+        """
+
+    def evaluate(self, x: Tensor) -> Metrics:
+        """How good the model x [d] is."""
+
+    def use(self, task: Task, local: Local) -> None:
+        """From now on another task, or another way to train."""
+
+    def close(self) -> None:
+        """Give back what it holds."""
+
+
+@runtime_checkable
+class Divisible(Protocol):
+    """A task whose evaluation falls into pieces that can be asked apart."""
+
+    def pieces(self) -> Sequence[Any]:
+        """The pieces."""
+
+    def ask(self, x: Tensor, piece: Any) -> Tensor:
+        """The answers of one piece."""
+
+    def summary(self, answers: Sequence[Tensor]) -> Metrics:
+        """All answers, in the order of the pieces, summed up."""
+
+
+class Inline:
+    """Everything in this process."""
+
+    def __init__(self, task: Task, local: Local) -> None:
+        self.task, self.local = task, local
+
+    def innovations(self, X: Tensor, A: Tensor, t: int, seed: int, visits: Tensor) -> Tensor:
+        return innovations(self.task, self.local, X, A, t, seed, visits)
+
+    def evaluate(self, x: Tensor) -> Metrics:
+        return self.task.evaluate(x)
+
+    def close(self) -> None:
+        """Nothing to give back."""
+
+    def use(self, task: Task, local: Local) -> None:
+        self.task, self.local = task, local

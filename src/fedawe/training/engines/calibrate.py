@@ -1,0 +1,45 @@
+"""Which way of training suits a task on this machine: a few timed steps decide."""
+
+import os
+import time
+
+import torch
+
+from fedawe.tasks.base import Task
+from fedawe.training.local import STACK, Local, train
+
+WORTH_SHARING = 0.1  # seconds of training in a round from which other processes are worth their messages
+
+
+def seconds_per_client(task: Task, local: Local, seed: int, clients: int) -> float:
+    """Training one client for one step, when `clients` are trained together; the better of two tries."""
+    A = torch.arange(min(clients, task.clients))
+    one_step = Local(local.rate, 1, local.batch, local.clip_grad, local.batches)
+    X = task.initial(seed).repeat(len(A), 1)
+    times = []
+    for _ in range(3):  # the first is for warming up
+        began = time.perf_counter()
+        train(task, one_step, X, one_step.work(A, 0, seed))
+        times.append((time.perf_counter() - began) / len(A))
+    return min(times[1:])
+
+
+def better_stacked(task: Task, local: Local, seed: int) -> bool:
+    """Whether clients train faster in groups than one after another."""
+    try:
+        together = seconds_per_client(task, local, seed, STACK)
+    except RuntimeError:  # the network has something that cannot be stacked
+        return False
+    return together < seconds_per_client(task, local, seed, 1)
+
+
+def best_workers(task: Task, local: Local, seed: int, active: float) -> int:
+    """How many processes should share the `active` clients of a round."""
+    group = STACK if task.stacked else 1
+    round_seconds = seconds_per_client(task, local, seed, group) * active * local.steps
+    return cores() if round_seconds > WORTH_SHARING else 1
+
+
+def cores() -> int:
+    """How many this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,175 @@
+"""Several processes with one thread each, this one among them; models and innovations go through shared memory."""
+
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import Any
+
+import torch
+import torch.multiprocessing as mp
+from torch import Tensor
+
+from fedawe.tasks.base import Metrics, Task
+from fedawe.training.engines.base import Divisible
+from fedawe.training.engines.memory import keep_freed_memory
+from fedawe.training.local import Local, check_finite, groups, train
+
+Job = tuple[Any, ...]
+
+
+@dataclass
+class Shared:
+    """What the processes share: rows for models and innovations, and which job is the next."""
+
+    X: Tensor  # [rows, d]
+    G: Tensor  # [rows, d]
+    x: Tensor  # the model under evaluation, [d]
+    next: Any  # a locked integer
+
+    def claimed(self, jobs: int) -> Iterator[int]:
+        """The jobs that fall to this process: always the next that nobody has taken."""
+        while True:
+            with self.next.get_lock():
+                number = self.next.value
+                self.next.value += 1
+            if number >= jobs:
+                return
+            yield number
+
+
+class Processes:
+    """`workers` processes, this one included, share the groups of clients of a round; whoever is free takes the next.
+
+    Groups are the same for any number of workers, and each is trained on one thread, so the numbers are the same too.
+    `rows` is how many clients can be active at once, `like` a model [d].
+    """
+
+    def __init__(self, task: Task, local: Local, workers: int, rows: int, like: Tensor) -> None:
+        keep_freed_memory()
+        context = mp.get_context("spawn")  # a forked child may inherit a lock of the thread pools
+        d = len(like)
+        X, G, x = (like.new_zeros(size).share_memory_() for size in ((rows, d), (rows, d), (d,)))
+        self.shared = Shared(X, G, x, context.Value("q", 0))
+        self.pipes: list[Connection] = []
+        self.processes: list[Any] = []
+        for _ in range(workers - 1):
+            ours, theirs = context.Pipe()
+            process = context.Process(target=_serve, args=(theirs, self.shared), daemon=True)
+            process.start()
+            theirs.close()
+            self.pipes.append(ours)
+            self.processes.append(process)
+        self.use(task, local)
+
+    def use(self, task: Task, local: Local) -> None:
+        """From now on this task; its data goes to shared memory once, whoever reads it."""
+        self.task, self.local = task, local
+        for pipe in self.pipes:
+            self._send(pipe, ("use", task, local))
+        for pipe in self.pipes:
+            self._receive(pipe)
+
+    def innovations(self, X: Tensor, A: Tensor, t: int, seed: int, visits: Tensor) -> Tensor:
+        k = len(A)
+        self.shared.X[:k] = X
+        # Plain numbers: a tensor in a message would become a file of its own.
+        self._share_out(
+            [
+                ("train", rows.start, rows.stop, A[rows].tolist(), t, seed, visits[rows].tolist())
+                for rows in groups(k, X.shape[1], self.task.stacked)
+            ]
+        )
+        G = self.shared.G[:k]  # until the next round
+        check_finite(G, A, t, self.local)
+        return G
+
+    def evaluate(self, x: Tensor) -> Metrics:
+        if not isinstance(self.task, Divisible):
+            return self.task.evaluate(x)
+        self.shared.x.copy_(x)
+        answers = self._share_out([("ask", piece) for piece in self.task.pieces()])
+        return self.task.summary([torch.from_numpy(answer) for answer in answers])
+
+    def _share_out(self, jobs: Sequence[Job]) -> list[Any]:
+        """All jobs, done by whoever is free; the answers in the order of the jobs."""
+        self.shared.next.value = 0
+        answers: dict[int, Any] = {}
+        for pipe in self.pipes:
+            self._send(pipe, ("jobs", jobs, None))
+        with one_thread():
+            for number in self.shared.claimed(len(jobs)):
+                answers[number] = _do(jobs[number], self.task, self.local, self.shared)
+        for pipe in self.pipes:
+            answers.update(self._receive(pipe))
+        return [answers[number] for number in range(len(jobs))]
+
+    def _send(self, pipe: Connection, message: Any) -> None:
+        try:
+            pipe.send(message)
+        except (BrokenPipeError, OSError):
+            raise RuntimeError(self._obituary()) from None
+
+    def _receive(self, pipe: Connection) -> Any:
+        try:
+            failed, answer = pipe.recv()
+        except (EOFError, ConnectionResetError):
+            raise RuntimeError(self._obituary()) from None
+        if failed:
+            raise RuntimeError(f"a worker failed:\n{answer}")
+        return answer
+
+    def _obituary(self) -> str:
+        codes = [process.exitcode for process in self.processes if process.exitcode is not None]
+        return f"a worker process died (exit code {codes}); was memory short?"
+
+    def close(self) -> None:
+        for pipe in self.pipes:
+            pipe.close()  # the worker reads an end of file, and leaves
+        for process in self.processes:
+            process.join(timeout=5)
+            if process.is_alive():
+                process.kill()
+                process.join()
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """As many threads as every other process has, so that the bits are the same wherever a group is trained."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _do(job: Job, task: Any, local: Local, shared: Shared) -> Any:
+    kind, *what = job
+    if kind == "ask":
+        return task.ask(shared.x, what[0]).numpy()
+    start, stop, A, t, seed, visits = what
+    work = local.work(torch.tensor(A), t, seed, torch.tensor(visits))
+    shared.G[start:stop] = train(task, local, shared.X[start:stop], work)
+    return None
+
+
+def _serve(pipe: Connection, shared: Shared) -> None:
+    """Another process: take part in whatever there is to do, answer, until there is nobody to answer to."""
+    torch.set_num_threads(1)
+    keep_freed_memory()
+    task: Any = None
+    local: Any = None
+    while True:
+        try:
+            kind, what, more = pipe.recv()
+            if kind == "use":
+                task, local = what, more
+                pipe.send((False, None))
+            else:
+                pipe.send((False, {n: _do(what[n], task, local, shared) for n in shared.claimed(len(what))}))
+        except (EOFError, BrokenPipeError, KeyboardInterrupt):
+            return
+        except Exception:
+            pipe.send((True, traceback.format_exc()))

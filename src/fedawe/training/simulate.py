@@ -1,0 +1,77 @@
+"""The round loop."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Generic
+
+import torch
+from torch import Tensor
+
+from fedawe.algorithms.base import Algorithm, S, State
+from fedawe.availability.trace import Trace
+from fedawe.core.errors import UserError
+from fedawe.tasks.base import Task
+from fedawe.training.engines import Engine, Inline
+from fedawe.training.local import Local
+
+
+@dataclass(frozen=True)
+class Round(Generic[S]):
+    """What round t left behind; its state is all that `simulate` needs to go on from here."""
+
+    t: int
+    A: Tensor  # who was there                                                     [k]
+    state: S
+    algorithm: Algorithm[S]
+
+    @cached_property
+    def x(self) -> Tensor:
+        """The model to evaluate, [d]; computed when asked for."""
+        return self.algorithm.model(self.state)
+
+
+def simulate(
+    task: Task,
+    algorithm: Algorithm[S],
+    trace: Trace,
+    local: Local,
+    *,
+    seed: int,
+    resume: S | None = None,
+    engine: Engine | None = None,
+) -> Iterator[Round[S]]:
+    """Run the algorithm on the task round by round, as the trace has it; from the start, or on from the state `resume`.
+
+    Two calls with the same arguments give the same numbers, and so does a call that goes on from any round of another.
+    `engine` says how the clients' work is executed; by default in this process.
+    """
+    if trace.clients != task.clients:
+        raise UserError(f"the trace has {trace.clients} clients, the task {task.clients}")
+    state = algorithm.init(task.initial(seed), task.clients)
+    if resume is not None:
+        _check_resumed(resume, state)
+        state = resume
+    return _rounds(algorithm, trace, state, seed, engine or Inline(task, local))
+
+
+def _check_resumed(resume: State, fresh: State) -> None:
+    """Refuses a state that this algorithm and this task cannot go on from."""
+    if type(resume) is not type(fresh):
+        raise UserError(f"resume is a {type(resume).__name__}; expected the `state` of a round, {type(fresh).__name__}")
+    if resume.m != fresh.m or resume.latest.shape != fresh.latest.shape:
+        raise UserError(
+            f"resume has {resume.m} clients and {len(resume.latest)} parameters, the task has {fresh.m} and "
+            f"{len(fresh.latest)}"
+        )
+
+
+def _rounds(algorithm: Algorithm[S], trace: Trace, state: S, seed: int, engine: Engine) -> Iterator[Round[S]]:
+    visits = torch.from_numpy(trace.on[: state.t + 1].sum(0))  # how often each client was there  [m]
+    for t in range(state.t + 1, trace.rounds):
+        A = trace.active(t)
+        X = algorithm.start(state, A)  # x_i^t                                                    [k, d]
+        G = engine.innovations(X, A, t, seed, visits[A])  # x_i^t - x_i^(t,s)                     [k, d]
+        state = algorithm.aggregate(state, t, A, G)
+        visits[A] += 1
+        yield Round(t, A, state, algorithm)
