@@ -4,6 +4,7 @@ from typing import Any
 
 from fedawe.algorithms.averages import F3AST, FedAU, FedAvg, FedAvgAll, FedAvgKnown
 from fedawe.algorithms.base import Algorithm, State
+from fedawe.algorithms.buffers import WithBuffers
 from fedawe.algorithms.fedawe import FedAWE
 from fedawe.algorithms.memory import MIFA, FedVARP
 
@@ -30,4 +31,5 @@ __all__ = [
     "FedAvgKnown",
     "FedVARP",
     "State",
+    "WithBuffers",
 ]

@@ -14,7 +14,6 @@ from fedawe.availability.trace import Trace
 from fedawe.core.errors import UserError
 from fedawe.core.files import existing_file
 from fedawe.deploy import digits
-from fedawe.deploy.absence import renewed
 from fedawe.deploy.apps import algorithm_from
 from fedawe.experiments import record as records
 from fedawe.training.engines import Inline
@@ -42,12 +41,8 @@ def replay(out: str | Path) -> Tensor:
         raise UserError(f"{folder}: only the digits app can be replayed; this record is of another")
     algorithm = algorithm_from({"algorithm": said["spec"], "eta0": said["eta0"]})
     task, local, trace = digits.task(said), digits.local(said), Trace.load(folder / "trace.npz")
-    engine, seed = OneByOne(task, local), said["seed"]
-    state = algorithm.init(task.initial(seed), task.clients)
-    for t in range(trace.rounds):
-        one = simulate(task, algorithm, trace.first(t + 1), local, seed=seed, resume=state, engine=engine)
-        state = renewed(next(one).state, said["max_absence"])
-    return algorithm.model(state)
+    *_, last = simulate(task, algorithm, trace, local, seed=said["seed"], engine=OneByOne(task, local))
+    return last.x
 
 
 def deployed(out: str | Path) -> Tensor:
