@@ -205,7 +205,7 @@ class Reassigned(nn.Module):
 @pytest.mark.parametrize("stacked", [False, True])
 def test_buffers_may_be_replaced_and_frozen_parameters_stay(stacked: bool) -> None:
     problem = task(ModuleNetwork(Reassigned))
-    problem.stacked_clients = stacked
+    problem.stacked = stacked
     x0 = problem.initial(0)
     G = innovations(problem, LOCAL, x0.repeat(2, 1), torch.tensor([0, 4]), 0, 0)
     named = [problem.layout.tensors(row) for row in G]
@@ -222,7 +222,7 @@ def test_stacked_and_one_by_one_agree_to_rounding(make) -> None:
     problem, A = task(ModuleNetwork(make)), torch.arange(CLIENTS)
     X = problem.initial(0).repeat(CLIENTS, 1)
     one = innovations(problem, LOCAL, X, A, 0, 0)
-    problem.stacked_clients = True
+    problem.stacked = True
     together = innovations(problem, LOCAL, X, A, 0, 0)
     torch.testing.assert_close(together, one, rtol=1e-3, atol=1e-4)
 
@@ -233,7 +233,7 @@ def test_padding_is_not_in_the_statistics() -> None:
     problem, A = task(parts=parts), torch.arange(4)
     X = problem.initial(0).repeat(4, 1)
     one = innovations(problem, LOCAL, X, A, 0, 0)
-    problem.stacked_clients = True
+    problem.stacked = True
     torch.testing.assert_close(innovations(problem, LOCAL, X, A, 0, 0), one, rtol=1e-4, atol=1e-5)
 
 

@@ -20,7 +20,7 @@ from fedawe.core.errors import UserError
 from fedawe.deploy import checkpoint, digits, store
 from fedawe.deploy.replay import deployed, main, replay
 from fedawe.deploy.store import Store
-from fedawe.experiments import record as records
+from fedawe.results import record as records
 
 ROUNDS = 3
 

@@ -24,10 +24,10 @@ import pytest
 import torch
 
 import fedawe
-from fedawe.experiments import record as records
 from fedawe.experiments import schedule as suite
 from fedawe.experiments.schedule import Execution
 from fedawe.experiments.settings import Contender, Settings
+from fedawe.results import record as records
 from fedawe.tasks import Augment, Classification, ConvNet, Data
 from fedawe.training.engines import Inline, RayCluster, RayEngine, ray_actors, ray_cluster
 from fedawe.training.engines.ray_actors import Answer
@@ -154,7 +154,7 @@ def small(stacked=False) -> Classification:
     task = Classification(
         data, ConvNet((3, 16, 16), (16,), 4), list(np.arange(1440).reshape(20, 72)), augment=Augment(True)
     )
-    task.stacked_clients = stacked
+    task.stacked = stacked
     return task
 
 

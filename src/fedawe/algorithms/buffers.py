@@ -4,6 +4,7 @@ An echo or a weight above 1 would make a running variance negative, so no algori
 one set of them, which every active client begins with, and takes the plain mean of what the active clients end with.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +12,9 @@ import torch
 from torch import Tensor
 
 from fedawe.algorithms.base import Algorithm, State, is_whole, known_clients
+from fedawe.algorithms.facts import diagnostics_of, further_models, is_linear, metrics_of, name_of
 from fedawe.core.errors import UserError
+from fedawe.core.metric import Metric
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,17 @@ class WithBuffers:
     @property
     def name(self) -> str:
         """The algorithm's."""
-        return str(getattr(self.algorithm, "name", type(self.algorithm).__name__))
+        return name_of(self.algorithm)
+
+    @property
+    def linear(self) -> bool:
+        """The algorithm's; so are the buffers, whose weights sum to 1."""
+        return is_linear(self.algorithm)
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        """The algorithm's."""
+        return metrics_of(self.algorithm)
 
     def init(self, x0: Tensor, m: int) -> BufferedState:
         """The algorithm begins with the parameters in x0 [d + b]."""
@@ -90,14 +103,12 @@ class WithBuffers:
 
     def also(self, state: BufferedState) -> dict[str, Tensor]:
         """The algorithm's further models, with the same buffers, [d + b] each."""
-        further = getattr(self.algorithm, "also", None)
-        models = {} if further is None else further(state.own)
+        models = further_models(self.algorithm, state.own)
         return {name: self._with(state, x[None])[0] for name, x in models.items()}
 
-    def diagnostics(self, state: BufferedState) -> dict[str, float]:
+    def diagnostics(self, state: BufferedState) -> Mapping[str, float]:
         """The algorithm's."""
-        found = getattr(self.algorithm, "diagnostics", None)
-        return {} if found is None else found(state.own)
+        return diagnostics_of(self.algorithm, state.own)
 
     def _with(self, state: BufferedState, x: Tensor) -> Tensor:
         """The rows x [k, d] and the server's buffers, [k, d + b]."""

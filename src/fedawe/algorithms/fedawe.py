@@ -8,6 +8,7 @@ from torch import Tensor
 from fedawe.algorithms.base import check_rates, check_whole, clipped, first_model, received
 from fedawe.algorithms.versions import Versions
 from fedawe.core.errors import UserError
+from fedawe.core.metric import Metric
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,13 @@ class FedAWE:
     >>> state.latest, fedawe.model(state)
     (tensor([-2.]), tensor([-2.]))
     """
+
+    name = "FedAWE"
+    keeps = "the versions that clients hold (about 20 for 100 clients) and one integer per client"
+    metrics = (
+        Metric("live_versions", "FedAWE: versions held", better=None),
+        Metric("consensus", "FedAWE: mean squared distance of clients' models from x̄", better=None),
+    )
 
     eta_g: float = 1.0
     clip: float | None = None
@@ -87,6 +95,15 @@ class FedAWE:
         """As it is deployed unless an average was chosen: over the clients that have been active."""
         return replace(self, average=self.average or "active")
 
-    def initial_share(self, state: Versions) -> float:
-        """The share of the mean over all m clients that is the initial model: clients that were never active."""
-        return state.holders.get(-1, 0) / state.m
+    @property
+    def linear(self) -> bool:
+        """Whether the model is linear in the innovations; a clip is not."""
+        return self.clip is None
+
+    def also(self, state: Versions) -> dict[str, Tensor]:
+        """The last aggregate."""
+        return {"latest": state.latest}
+
+    def diagnostics(self, state: Versions) -> dict[str, float]:
+        """How many models are kept, and how far apart they are."""
+        return {"live_versions": len(state.models), "consensus": state.consensus()}

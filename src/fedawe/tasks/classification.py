@@ -11,12 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from fedawe.core.errors import UserError
+from fedawe.core.metric import Metric
 from fedawe.core.rng import rng, streams
 from fedawe.tasks.augment import PAD, Augment
 from fedawe.tasks.base import Metrics, Task, Work
 from fedawe.tasks.convnet import ConvNet
 from fedawe.tasks.data.labelled import Data
-from fedawe.tasks.layout import Layout
 from fedawe.tasks.module import ModuleNetwork
 from fedawe.tasks.networks import Dense, Network
 from fedawe.tasks.partition import Indices, dirichlet_partition, label_frequencies
@@ -70,6 +70,17 @@ class Classification(Task):
     `keep_empty`: it then takes part with an innovation of zero.
     """
 
+    sizes: Indices
+    frequencies: npt.NDArray[np.float64]
+    metrics = (
+        Metric("test_accuracy", unit="%", decides=True),
+        Metric("test_loss", better="lower"),
+        Metric("train_accuracy", unit="%"),
+        Metric("train_loss", better="lower"),
+        Metric("client_accuracy", "train accuracy, uniform over clients", unit="%"),
+        Metric("client_loss", "train loss, uniform over clients", better="lower"),
+    )
+
     def __init__(
         self,
         data: Data,
@@ -88,38 +99,20 @@ class Classification(Task):
             )
         self.order = np.concatenate(list(parts))  # the samples client by client
         self.offsets = np.concatenate([[0], np.cumsum(self.sizes)[:-1]])
-        self._frequencies = label_frequencies(data.y_train.cpu().numpy(), parts)
+        self.frequencies = label_frequencies(data.y_train.cpu().numpy(), parts)
         # F counts clients, not samples: a sample of client i weighs 1/(m n_i).
         owner_weight = np.repeat(1 / np.maximum(self.sizes, 1) / (self.sizes > 0).sum(), self.sizes)
         self.client_weights = torch.empty(len(self.order), dtype=torch.float64).index_copy_(
             0, torch.from_numpy(self.order), torch.from_numpy(owner_weight)
         )
-        self.stacked_clients = network.stacked
-
-    @property
-    def frequencies(self) -> npt.NDArray[np.float64]:
-        """nu [m, C]."""
-        return self._frequencies
+        self.stacked, self.layout = network.stacked, network.layout
+        self.buffers = 0 if network.layout is None else network.layout.buffers
+        self.input_shape = tuple(data.shape)
 
     @property
     def clients(self) -> int:
         """m."""
         return len(self.sizes)
-
-    @property
-    def stacked(self) -> bool:
-        """As suits the network."""
-        return self.stacked_clients
-
-    @property
-    def layout(self) -> Layout | None:
-        """The network's."""
-        return self.network.layout
-
-    @property
-    def buffers(self) -> int:
-        """The network's."""
-        return 0 if self.layout is None else self.layout.buffers
 
     def initial(self, seed: int) -> Tensor:
         """The network's, [d + b]."""
