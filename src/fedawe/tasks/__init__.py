@@ -1,7 +1,7 @@
 """What can be learned: quadratics, bundled data, a user's own data in many formats, a user's own module."""
 
 from fedawe.tasks.augment import Augment
-from fedawe.tasks.base import Task
+from fedawe.tasks.base import Task, Update
 from fedawe.tasks.classification import Classification, classification
 from fedawe.tasks.convnet import ConvNet
 from fedawe.tasks.data.arrays import from_arrays, from_npz
@@ -37,6 +37,7 @@ __all__ = [
     "Quadratic",
     "Synthetic",
     "Task",
+    "Update",
     "characters",
     "classification",
     "digits",
