@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 CORE := $(VENV)/.core
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
 
-.PHONY: install demo test check test-deploy chaos bench clean
+.PHONY: install demo test test-browser check test-deploy chaos bench clean
 
 install: $(STAMP)
 
@@ -24,6 +24,10 @@ demo: $(CORE)
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+# Only the tests that need a browser; without one they fail here, while `make test` skips them.
+test-browser: $(STAMP)
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m browser --require-browser
 
 check: $(STAMP)
 	$(BIN)/ruff format --check .
