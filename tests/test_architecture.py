@@ -19,10 +19,10 @@ LAYERS = [
     {"tasks"},
     {"algorithms"},
     {"training"},
-    {"experiments"},
     {"audit"},
     {"results"},
     {"report"},
+    {"experiments"},
     {"deploy"},
     {"paper"},
     {"__init__"},  # the public face: what it gathers may not look back at it

@@ -12,10 +12,10 @@ import torch
 from torch import nn
 
 import fedawe
-from fedawe.experiments import record as records
 from fedawe.experiments import schedule as suite
 from fedawe.experiments.schedule import Execution
 from fedawe.experiments.settings import Contender, Settings, World
+from fedawe.results import record as records
 from fedawe.tasks import Augment, Classification, ConvNet, Data, Dense
 from fedawe.training.engines import Inline, Processes, better_stacked, cores, keep_freed_memory
 from fedawe.training.local import STACK, groups, innovations

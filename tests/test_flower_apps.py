@@ -25,7 +25,7 @@ from fedawe.deploy import strategy as strategy_module
 from fedawe.deploy.apps import algorithm_from
 from fedawe.deploy.replay import deployed, main, replay
 from fedawe.deploy.rules import rules_from
-from fedawe.experiments import record as records
+from fedawe.results import record as records
 
 EXAMPLE = Path(__file__).parent.parent / "examples" / "flower"
 

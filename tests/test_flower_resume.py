@@ -21,7 +21,7 @@ from fedawe.deploy import checkpoint, digits, store
 from fedawe.deploy.absence import renewed
 from fedawe.deploy.replay import deployed, main, replay
 from fedawe.deploy.store import Store
-from fedawe.experiments import record as records
+from fedawe.results import record as records
 
 ROUNDS = 3
 

@@ -23,10 +23,10 @@ import pytest
 import torch
 
 import fedawe
-from fedawe.experiments import record as records
 from fedawe.experiments import schedule as suite
 from fedawe.experiments.schedule import Execution
 from fedawe.experiments.settings import Contender, Settings
+from fedawe.results import record as records
 from fedawe.tasks import Augment, Classification, ConvNet, Data
 from fedawe.training.engines import Inline, RayCluster, RayEngine, ray_actors, ray_cluster
 from fedawe.training.engines.ray_actors import Answer

@@ -6,6 +6,7 @@ from torch import Tensor
 
 from fedawe.algorithms.base import check_rates, check_whole, clipped, first_model, received
 from fedawe.algorithms.versions import Versions
+from fedawe.core.metric import Metric
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,13 @@ class FedAWE:
     >>> state.latest, fedawe.model(state)
     (tensor([-2.]), tensor([-2.]))
     """
+
+    name = "FedAWE"
+    keeps = "the versions that clients hold (about 20 for 100 clients) and one integer per client"
+    metrics = (
+        Metric("live_versions", "FedAWE: versions held", better=None),
+        Metric("consensus", "FedAWE: mean squared distance of clients' models from x̄", better=None),
+    )
 
     eta_g: float = 1.0
     clip: float | None = None
@@ -63,3 +71,16 @@ class FedAWE:
     def model(self, state: Versions) -> Tensor:
         """x-bar = (1/m) sum_i x_i, [d]."""
         return state.mean()
+
+    @property
+    def linear(self) -> bool:
+        """Whether the model is linear in the innovations; a clip is not."""
+        return self.clip is None
+
+    def also(self, state: Versions) -> dict[str, Tensor]:
+        """The last aggregate."""
+        return {"latest": state.latest}
+
+    def diagnostics(self, state: Versions) -> dict[str, float]:
+        """How many models are kept, and how far apart they are."""
+        return {"live_versions": len(state.models), "consensus": state.consensus()}

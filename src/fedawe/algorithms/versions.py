@@ -45,6 +45,11 @@ class Versions(State):
             mean.add_(self.models[v], alpha=holders[v] / n)
         return mean
 
+    def consensus(self) -> float:
+        """(1/m) sum_i ||x_i - x-bar||^2: how far apart the clients' models are, from the distinct versions."""
+        centre = self.mean()
+        return sum(n * float(torch.sum((self.models[v] - centre) ** 2)) for v, n in self.holders.items()) / self.m
+
     def advance(self, t: int, A: Tensor, x: Tensor) -> "Versions":
         """The state after round t, in which the clients A [k] shared x^{t+1} = x [d]; nobody else hears of it."""
         tau, models, holders = self.tau.clone(), {**self.models, t: x}, {**self.holders, t: len(A)}

@@ -14,9 +14,9 @@ from fedawe.algorithms import ALGORITHMS
 from fedawe.cli.show import progress
 from fedawe.experiments import schedule as suite
 from fedawe.experiments.flags import File, Names, Whole
-from fedawe.experiments.record import Record
 from fedawe.experiments.schedule import Execution
 from fedawe.experiments.settings import Contender, Settings
+from fedawe.results.record import Record
 from fedawe.training.engines import keep_freed_memory
 
 

@@ -16,7 +16,7 @@ from fedawe.core.files import existing_file
 from fedawe.deploy import digits
 from fedawe.deploy.absence import renewed
 from fedawe.deploy.apps import algorithm_from
-from fedawe.experiments import record as records
+from fedawe.results import record as records
 from fedawe.training.engines import Inline
 from fedawe.training.local import innovations
 from fedawe.training.simulate import simulate

@@ -28,7 +28,7 @@ from fedawe.deploy.results import EvaluateFn, Run, recall, with_round
 from fedawe.deploy.rounds import Clock, Close, Desk, Question, tell
 from fedawe.deploy.rules import Rules
 from fedawe.deploy.wire import ROUND, Layout, Refused, check_round, innovation
-from fedawe.experiments.record import Line
+from fedawe.results.record import Line
 
 
 class AlgorithmStrategy(Strategy):

@@ -22,16 +22,16 @@ import filelock
 import numpy as np
 
 from fedawe.algorithms import State
-from fedawe.algorithms.received import Received, ReceivedState
-from fedawe.algorithms.versions import Versions
+from fedawe.algorithms.facts import diagnostics_of, further_models
+from fedawe.algorithms.received import Received
 from fedawe.availability.trace import Trace
+from fedawe.core.environment import environment
 from fedawe.core.errors import Diverged, UserError
 from fedawe.core.files import new_folder, write_atomically
 from fedawe.experiments import checkpoint
-from fedawe.experiments import record as records
-from fedawe.experiments.environment import environment
-from fedawe.experiments.record import Line
 from fedawe.experiments.settings import Contender, Settings, World
+from fedawe.results import record as records
+from fedawe.results.record import Line
 from fedawe.training.diagnostics import diagnostics
 from fedawe.training.engines import Engine
 from fedawe.training.simulate import simulate
@@ -256,15 +256,12 @@ class Run:
         return {"status": "complete", "model_sha256": hashlib.sha256(model).hexdigest()}
 
     def _metrics(self, state: State, engine: Engine) -> Line:
-        """The model's; for FedAWE, whose model is x-bar, the last aggregate's too, for others the received mean's."""
+        """Those of the model, of further models that the algorithm has, and diagnostics."""
         out: Line = dict(engine.evaluate(self.algorithm.model(state)))
-        if isinstance(state, Versions):
-            out.update({f"latest_{k}": v for k, v in engine.evaluate(state.latest).items()})
-        elif isinstance(self.algorithm, Received) and isinstance(state, ReceivedState):
-            received = engine.evaluate(self.algorithm.received(state))
-            out.update({f"received_{k}": v for k, v in received.items()})
+        for name, model in further_models(self.algorithm, state).items():
+            out.update({f"{name}_{metric}": value for metric, value in engine.evaluate(model).items()})
         if state.t >= 0:
-            out.update(diagnostics(state, self.world.trace))
+            out.update({**diagnostics(state, self.world.trace), **diagnostics_of(self.algorithm, state)})
         bad = records.not_finite(out)
         if bad is not None:
             rate = self.local.rate(max(state.t, 0))

@@ -16,10 +16,10 @@ from typing import Any, Literal
 import torch
 
 from fedawe.core.errors import UserError
-from fedawe.experiments import record as records
 from fedawe.experiments.folder import Folder, Progress, Run
-from fedawe.experiments.record import Record
 from fedawe.experiments.settings import Contender, Settings, World
+from fedawe.results import record as records
+from fedawe.results.record import Record
 from fedawe.tasks import Classification
 from fedawe.training.engines import Engine, Inline, Processes, best_workers, better_stacked, keep_freed_memory
 from fedawe.training.engines.ray_cluster import FORMS, RayCluster, address_of, reach
@@ -123,7 +123,7 @@ def _stacked(folder: Folder, world: World, execution: Execution) -> bool:
 
 def _group(world: World, stacked: bool) -> None:
     if isinstance(world.task, Classification):
-        world.task.stacked_clients = stacked
+        world.task.stacked = stacked
 
 
 def _each(
@@ -168,7 +168,7 @@ def _engine(todo: Sequence[Run], execution: Execution, cluster: RayCluster | Non
     workers = 1 if execution.where().type == "cuda" else execution.workers
     if workers is None:
         active = float(first.world.trace.on.sum(1).mean())
-        workers = best_workers(first.world.task, first.local, first.world.seed, active)
+        workers = best_workers(first.world.task, first.local, first.world.seed, active, first.world.task.stacked)
     if workers == 1:
         return Inline(first.world.task, first.local)
     return Processes(first.world.task, first.local, workers, max(rows, 1), first.state.latest)

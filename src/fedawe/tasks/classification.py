@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from fedawe.core.errors import UserError
+from fedawe.core.metric import Metric
 from fedawe.core.rng import rng, streams
 from fedawe.tasks.augment import PAD, Augment
 from fedawe.tasks.base import Metrics, Task, Work
@@ -46,6 +47,17 @@ class Classification(Task):
     `keep_empty`: it then takes part with an innovation of zero.
     """
 
+    sizes: Indices
+    frequencies: npt.NDArray[np.float64]
+    metrics = (
+        Metric("test_accuracy", unit="%", decides=True),
+        Metric("test_loss", better="lower"),
+        Metric("train_accuracy", unit="%"),
+        Metric("train_loss", better="lower"),
+        Metric("client_accuracy", "train accuracy, uniform over clients", unit="%"),
+        Metric("client_loss", "train loss, uniform over clients", better="lower"),
+    )
+
     def __init__(
         self,
         data: Data,
@@ -64,28 +76,19 @@ class Classification(Task):
             )
         self.order = np.concatenate(list(parts))  # the samples client by client
         self.offsets = np.concatenate([[0], np.cumsum(self.sizes)[:-1]])
-        self._frequencies = label_frequencies(data.y_train.cpu().numpy(), parts)
+        self.frequencies = label_frequencies(data.y_train.cpu().numpy(), parts)
         # F counts clients, not samples: a sample of client i weighs 1/(m n_i).
         owner_weight = np.repeat(1 / np.maximum(self.sizes, 1) / (self.sizes > 0).sum(), self.sizes)
         self.client_weights = torch.empty(len(self.order), dtype=torch.float64).index_copy_(
             0, torch.from_numpy(self.order), torch.from_numpy(owner_weight)
         )
-        self.stacked_clients = network.stacked
-
-    @property
-    def frequencies(self) -> npt.NDArray[np.float64]:
-        """nu [m, C]."""
-        return self._frequencies
+        self.stacked = network.stacked
+        self.input_shape = tuple(data.shape)
 
     @property
     def clients(self) -> int:
         """m."""
         return len(self.sizes)
-
-    @property
-    def stacked(self) -> bool:
-        """As suits the network."""
-        return self.stacked_clients
 
     def initial(self, seed: int) -> Tensor:
         """The network's, [d]."""

@@ -67,11 +67,21 @@ class Local:
 
 
 def innovations(
-    task: Task, local: Local, X: Tensor, A: Tensor, t: int, seed: int, visits: Tensor | None = None
+    task: Task,
+    local: Local,
+    X: Tensor,
+    A: Tensor,
+    t: int,
+    seed: int,
+    visits: Tensor | None = None,
+    stacked: bool | None = None,
 ) -> Tensor:
-    """G = x^(t,0) - x^(t,s) for the clients A [k], which start round t at the rows of X [k, d]; [k, d]."""
+    """G = x^(t,0) - x^(t,s) for the clients A [k], which start round t at the rows of X [k, d]; [k, d].
+
+    `stacked` says whether several clients are trained at once; None leaves it to the task.
+    """
     work, G = local.work(A, t, seed, visits), torch.empty_like(X)
-    for rows in groups(len(A), X.shape[1], task.stacked):
+    for rows in groups(len(A), X.shape[1], task.stacked if stacked is None else stacked):
         G[rows] = train(task, local, X[rows], work.rows(rows))
     check_finite(G, A, t, local)
     return G

@@ -46,7 +46,9 @@ class Processes:
     `rows` is how many clients can be active at once, `like` a model [d].
     """
 
-    def __init__(self, task: Task, local: Local, workers: int, rows: int, like: Tensor) -> None:
+    def __init__(
+        self, task: Task, local: Local, workers: int, rows: int, like: Tensor, stacked: bool | None = None
+    ) -> None:
         keep_freed_memory()
         context = mp.get_context("spawn")  # a forked child may inherit a lock of the thread pools
         d = len(like)
@@ -61,11 +63,11 @@ class Processes:
             theirs.close()
             self.pipes.append(ours)
             self.processes.append(process)
-        self.use(task, local)
+        self.use(task, local, stacked)
 
-    def use(self, task: Task, local: Local) -> None:
+    def use(self, task: Task, local: Local, stacked: bool | None = None) -> None:
         """From now on this task; its data goes to shared memory once, whoever reads it."""
-        self.task, self.local = task, local
+        self.task, self.local, self.stacked = task, local, task.stacked if stacked is None else stacked
         for pipe in self.pipes:
             self._send(pipe, ("use", task, local))
         for pipe in self.pipes:
@@ -78,7 +80,7 @@ class Processes:
         self._share_out(
             [
                 ("train", rows.start, rows.stop, A[rows].tolist(), t, seed, visits[rows].tolist())
-                for rows in groups(k, X.shape[1], self.task.stacked)
+                for rows in groups(k, X.shape[1], self.stacked)
             ]
         )
         G = self.shared.G[:k]  # until the next round
