@@ -48,6 +48,24 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         )
 
 
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """`fedawe ...` in this process, since another takes seconds to start: exit code, standard output and error."""
+    from fedawe.cli.main import main
+
+    def typed(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["fedawe", *map(str, arguments)])
+        code: object = 0
+        try:
+            main()
+        except SystemExit as stopped:
+            code = stopped.code or 0
+        assert isinstance(code, int)
+        return code, *capfd.readouterr()
+
+    return typed
+
+
 @pytest.fixture(scope="module")
 def chromium(request: pytest.FixtureRequest) -> Iterator["Browser"]:
     """The system's Chromium, if it starts; one per module, because an event loop runs as long as it is open."""

@@ -36,24 +36,33 @@ def small(network=None, **kwargs) -> Classification:
     return Classification(data, network or ConvNet((3, 8, 8), (16,), 4), parts, **kwargs)
 
 
-@pytest.mark.parametrize("stacked", [False, True])
-def test_any_number_of_workers_gives_the_same_bits(stacked):
-    task = small(augment=Augment(flip=True))
-    task.stacked_clients = stacked
+@pytest.fixture(scope="module")
+def two():
+    """An engine of two processes, which take seconds to start; `use` gives it a task."""
+    task = small()
+    engine = Processes(task, fedawe.Local(), 2, 20, task.initial(0))
+    yield engine
+    engine.close()
+
+
+def test_any_number_of_workers_gives_the_same_bits(two):
     local = fedawe.Local(fedawe.Rate(0.1), steps=3, batch=8, batches="epochs")
     trace = fedawe.Trace(np.random.default_rng(1).random((4, 20)) < 0.9)
-    outcomes = []
-    for workers in (0, 1, 2, 3):
-        x0 = task.initial(0)
-        engine = Processes(task, local, workers, 20, x0) if workers else Inline(task, local)
-        try:
-            *_, last = fedawe.simulate(task, fedawe.FedAWE(), trace, local, seed=0, engine=engine)
-            outcomes.append((last.x, engine.evaluate(last.x)))
-        finally:
+    tasks = small(augment=Augment(flip=True)), small(augment=Augment(flip=True))
+    tasks[1].stacked_clients = True
+    made = [Processes(tasks[0], local, workers, 20, tasks[0].initial(0)) for workers in (1, 3)]
+    try:
+        for task in tasks:
+            alone = Inline(task, local)
+            *_, last = fedawe.simulate(task, fedawe.FedAWE(), trace, local, seed=0, engine=alone)
+            for engine in (*made, two):
+                engine.use(task, local)
+                *_, other = fedawe.simulate(task, fedawe.FedAWE(), trace, local, seed=0, engine=engine)
+                assert torch.equal(other.x, last.x)
+                assert engine.evaluate(other.x) == alone.evaluate(last.x)
+    finally:
+        for engine in made:
             engine.close()
-    for x, metrics in outcomes[1:]:
-        assert torch.equal(x, outcomes[0][0])
-        assert metrics == outcomes[0][1]
 
 
 @pytest.mark.parametrize("network", [ConvNet((3, 8, 8), (16,), 4), Dense((192, 8, 4))], ids=["convolutions", "dense"])
@@ -84,34 +93,27 @@ class Broken(Classification):
         raise RuntimeError("no such kernel")
 
 
-def test_a_worker_that_fails_says_why():
+def test_a_worker_that_fails_says_why_and_one_that_is_killed_is_noticed():
     data, parts = images()
     task = Broken(data, ConvNet((3, 8, 8), (16,), 4), parts)
     engine = Processes(task, fedawe.Local(steps=1, batch=4), 2, 2, task.initial(0))
-    with pytest.raises(RuntimeError, match="no such kernel"):
-        engine.innovations(task.initial(0).repeat(2, 1), torch.arange(2), 0, 0, torch.zeros(2))
-    engine.close()
+    try:
+        with pytest.raises(RuntimeError, match="no such kernel"):
+            engine.innovations(task.initial(0).repeat(2, 1), torch.arange(2), 0, 0, torch.zeros(2))
+        for process in engine.processes:
+            process.kill()
+            process.join()
+        with pytest.raises(RuntimeError, match="a worker process died"):
+            engine.innovations(task.initial(0).repeat(2, 1), torch.arange(2), 1, 0, torch.zeros(2))
+    finally:
+        engine.close()
 
 
-def test_a_worker_that_is_killed_is_noticed():
+def test_divergence_names_the_client_whoever_computes_it(two):
     task = small()
-    local = fedawe.Local(steps=1, batch=4)
-    engine = Processes(task, local, 2, 4, task.initial(0))
-    for process in engine.processes:
-        process.kill()
-        process.join()
-    with pytest.raises(RuntimeError, match="a worker process died"):
-        engine.innovations(task.initial(0).repeat(4, 1), torch.arange(4), 0, 0, torch.zeros(4))
-    engine.close()
-
-
-def test_divergence_names_the_client_whoever_computes_it():
-    task = small()
-    local = fedawe.Local(fedawe.Rate(1e30), steps=3, batch=4)
-    engine = Processes(task, local, 2, 4, task.initial(0))
+    two.use(task, fedawe.Local(fedawe.Rate(1e30), steps=3, batch=4))
     with pytest.raises(fedawe.Diverged, match=r"round 5 at client 3 with learning rate"):
-        engine.innovations(task.initial(0).repeat(2, 1), torch.tensor([3, 9]), 5, 0, torch.zeros(2))
-    engine.close()
+        two.innovations(task.initial(0).repeat(2, 1), torch.tensor([3, 9]), 5, 0, torch.zeros(2))
 
 
 def test_calibration_finds_stacking_better_for_dense_networks():
