@@ -22,6 +22,10 @@ torch.set_num_threads(1)
 settings.register_profile("fedawe", deadline=None, derandomize=True, print_blob=True)
 settings.load_profile("fedawe")
 
+# Each file is run by one worker, so that what its tests share is made once. With these first, both workers end together;
+# a file that is missing here costs time and nothing else.
+LONGEST = ("test_ray", "test_flower_deploy", "test_runs", "test_reproduce", "test_engines", "test_report_browser")
+
 NO_BROWSER = "no Chromium or Chrome on this machine starts"
 FLAGS = ["--disable-gpu", "--disable-quic", "--disable-background-networking", "--disable-sync"]
 PATIENCE = 60_000.0  # milliseconds until a page that does not do what is waited for is given up
@@ -32,10 +36,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whatever asks for a browser is selected by `-m browser`."""
+    """Whatever asks for a browser is selected by `-m browser`; the files that take longest come first."""
     for item in items:
         if "chromium" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.browser)
+    items.sort(key=lambda item: LONGEST.index(item.path.stem) if item.path.stem in LONGEST else len(LONGEST))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

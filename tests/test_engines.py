@@ -1,10 +1,12 @@
 """Engines: the same numbers whoever computes them."""
 
 import dataclasses
+import itertools
 import json
 import os
 import platform
 import resource
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,7 +19,7 @@ from fedawe.experiments.schedule import Execution
 from fedawe.experiments.settings import Contender, Settings, World
 from fedawe.results import record as records
 from fedawe.tasks import Augment, Classification, ConvNet, Data, Dense
-from fedawe.training.engines import Inline, Processes, better_stacked, cores, keep_freed_memory
+from fedawe.training.engines import Inline, Processes, better_stacked, calibrate, cores, keep_freed_memory
 from fedawe.training.local import STACK, groups, innovations
 
 
@@ -116,8 +118,14 @@ def test_divergence_names_the_client_whoever_computes_it(two):
         two.innovations(task.initial(0).repeat(2, 1), torch.tensor([3, 9]), 5, 0, torch.zeros(2))
 
 
-def test_calibration_finds_stacking_better_for_dense_networks():
-    assert better_stacked(fedawe.classification(fedawe.digits(), "mlp"), fedawe.Local(batch=32), 0)
+@pytest.mark.parametrize(("together", "better"), [(1, True), (1000, False)])
+def test_calibration_compares_the_time_per_client(monkeypatch, together, better):
+    """A clock of our own: three tries of `together` ticks for a group, then three of one tick for one client."""
+    lengths = [together] * 3 + [1] * 3
+    ticks = itertools.accumulate(itertools.chain.from_iterable((1, length) for length in lengths))
+    monkeypatch.setattr(calibrate, "time", SimpleNamespace(perf_counter=lambda: next(ticks)))
+    assert better_stacked(fedawe.classification(fedawe.digits(), "mlp"), fedawe.Local(batch=32), 0) is better
+    assert next(ticks, None) is None
 
 
 class Unstackable(nn.Module):

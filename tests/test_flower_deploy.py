@@ -90,8 +90,8 @@ def crash_and_return(federation: Federation, out: Path, config: dict[str, Any]) 
 
 
 def test_a_federation_survives_kills_of_a_node_and_of_its_servers(tmp_path: Path) -> None:
-    with Federation(4, tmp_path / "local") as federation:
-        crash_and_return(federation, tmp_path / "out", {"timeout": 30.0, "quorum": 3})
+    with Federation(3, tmp_path / "local") as federation:
+        crash_and_return(federation, tmp_path / "out", {"timeout": 30.0, "quorum": 2})
         mark = federation.setup.mark
         assert marked(mark)
     assert not marked(mark)
