@@ -22,8 +22,8 @@ torch.set_num_threads(1)
 settings.register_profile("fedawe", deadline=None, derandomize=True, print_blob=True)
 settings.load_profile("fedawe")
 
-# Each file is run by one worker, so that what its tests share is made once. With these first, both workers end together;
-# a file that is missing here costs time and nothing else.
+# Each file is run by one worker, so that what its tests share is made once. With these first, both workers end at about
+# the same time; a file that is missing here costs time and nothing else.
 LONGEST = ("test_ray", "test_flower_deploy", "test_runs", "test_reproduce", "test_engines", "test_report_browser")
 
 NO_BROWSER = "no Chromium or Chrome on this machine starts"
