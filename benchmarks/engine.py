@@ -269,8 +269,8 @@ class Fleet(Task):
     def gradients(self, x: torch.Tensor, batches: Any, step: int) -> torch.Tensor:
         return self.shards.gradients(x, batches, step)
 
-    def descend(self, x: torch.Tensor, batches: Any, steps: int, eta: float) -> None:
-        self.shards.descend(x, batches, steps, eta)
+    def descend(self, x: torch.Tensor, batches: Any, steps: int, eta: float, clip: float | None = None) -> None:
+        self.shards.descend(x, batches, steps, eta, clip)
 
     def evaluate(self, x: torch.Tensor) -> Metrics:
         return self.shards.evaluate(x)

@@ -51,7 +51,7 @@ def test_any_number_of_workers_gives_the_same_bits(two):
     local = fedawe.Local(fedawe.Rate(0.1), steps=3, batch=8, batches="epochs")
     trace = fedawe.Trace(np.random.default_rng(1).random((4, 20)) < 0.9)
     tasks = small(augment=Augment(flip=True)), small(augment=Augment(flip=True))
-    tasks[1].stacked_clients = True
+    tasks[1].stacked = True
     made = [Processes(tasks[0], local, workers, 20, tasks[0].initial(0)) for workers in (1, 3)]
     try:
         for task in tasks:
@@ -75,7 +75,7 @@ def test_stacked_and_one_by_one_agree_to_rounding(network):
     X = task.initial(0).repeat(20, 1)
     G = {}
     for stacked in (False, True):
-        task.stacked_clients = stacked
+        task.stacked = stacked
         G[stacked] = innovations(task, local, X, A, 0, 0)
     torch.testing.assert_close(G[True], G[False], rtol=1e-4, atol=1e-6)
     assert not torch.equal(G[True], torch.zeros_like(G[True]))

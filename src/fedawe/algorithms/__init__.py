@@ -4,6 +4,7 @@ from typing import Any
 
 from fedawe.algorithms.averages import F3AST, FedAU, FedAvg, FedAvgAll, FedAvgKnown
 from fedawe.algorithms.base import Algorithm, State
+from fedawe.algorithms.buffers import WithBuffers
 from fedawe.algorithms.facts import name_of
 from fedawe.algorithms.fedawe import FedAWE
 from fedawe.algorithms.memory import MIFA, FedVARP
@@ -26,5 +27,6 @@ __all__ = [
     "FedAvgKnown",
     "FedVARP",
     "State",
+    "WithBuffers",
     "name_of",
 ]
