@@ -19,6 +19,7 @@ LAYERS = [
     {"tasks"},
     {"algorithms"},
     {"training"},
+    {"testing"},
     {"audit"},
     {"results"},
     {"report"},
