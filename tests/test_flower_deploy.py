@@ -21,10 +21,10 @@ from cryptography.hazmat.primitives.serialization import load_ssh_private_key, l
 
 from fedawe import Trace
 from fedawe.core.errors import UserError
-from fedawe.deploy.federation import Federation
-from fedawe.deploy.federation_app import write_app
-from fedawe.deploy.federation_keys import make_certificates, make_key_pair
-from fedawe.deploy.federation_processes import MARK, Process, Supervisor, marked, sweep, until
+from fedawe.deploy.local.app import write_app
+from fedawe.deploy.local.federation import Federation
+from fedawe.deploy.local.keys import make_certificates, make_key_pair
+from fedawe.deploy.local.processes import MARK, Process, Supervisor, marked, sweep, until
 from fedawe.deploy.replay import deployed, replay
 
 PYTHON = sys.executable
@@ -174,7 +174,7 @@ def test_nothing_is_left_when_whoever_began_it_is_killed(tmp_path: Path) -> None
     code = f"""
 import os, subprocess, sys, time
 os.environ["{MARK}"] = "{mark}"
-keeper = subprocess.Popen([sys.executable, "-m", "fedawe.deploy.federation_keeper", "{mark}"], stdin=subprocess.PIPE)
+keeper = subprocess.Popen([sys.executable, "-m", "fedawe.deploy.local.keeper", "{mark}"], stdin=subprocess.PIPE)
 subprocess.Popen([sys.executable, "-c", {SLEEP!r}], start_new_session=True)
 time.sleep(600)
 """

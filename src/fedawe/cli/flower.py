@@ -44,8 +44,8 @@ class Up:
             raise UserError(f"a seed is a whole number from 0, not {self.seed}")
         Contender.parse(self.algorithm)
         from fedawe.deploy.apps import algorithm_from  # Flower is an extra
-        from fedawe.deploy.federation import Federation
-        from fedawe.deploy.federation_app import write_app
+        from fedawe.deploy.local.app import write_app
+        from fedawe.deploy.local.federation import Federation
 
         config: dict[str, Any] = {"algorithm": self.algorithm, "num-rounds": self.rounds, "clients": self.nodes}
         algorithm_from(config)
