@@ -5,6 +5,7 @@ linear       whether `model` is linear in the innovations, so that the influence
              trace alone (the audit). Default: False
 needs_p      whether it needs the probabilities of every round; an experiment gives it those of the trace as `p`.
              Default: False
+received_mean   whether `model` is the mean over all clients of the model that each received last. Default: False
 keeps        one phrase: what the server keeps beyond one model. Default: unknown
 metrics      the diagnostics that `diagnostics` returns, with their titles
 also(state)  further models that are worth an evaluation, by name, such as FedAWE's last aggregate
@@ -35,6 +36,11 @@ def name_of(algorithm: Any) -> str:
 def is_linear(algorithm: Any) -> bool:
     """Whether it can be audited."""
     return bool(getattr(algorithm, "linear", False))
+
+
+def is_received_mean(algorithm: Any) -> bool:
+    """Whether its model is the mean over all clients of the model that each received last."""
+    return bool(getattr(algorithm, "received_mean", False))
 
 
 def with_probabilities(algorithm: Any, p: Any) -> Any:

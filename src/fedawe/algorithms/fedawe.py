@@ -46,6 +46,7 @@ class FedAWE:
 
     name = "FedAWE"
     keeps = "the versions that clients hold (about 20 for 100 clients) and one integer per client"
+    received_mean = True
     metrics = (
         Metric("live_versions", "FedAWE: versions held", better=None),
         Metric("consensus", "FedAWE: mean squared distance of clients' models from x̄", better=None),

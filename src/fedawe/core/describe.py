@@ -130,6 +130,8 @@ def first_difference(before: Any, now: Any, path: str = "") -> tuple[str, Any, A
     """The first place in which two descriptions differ: its name, and what stands there; None if they are the same."""
     if isinstance(before, Mapping) and isinstance(now, Mapping):
         for key in dict.fromkeys((*now, *before)):
+            if key == "title":  # for people; where a file lies does not matter
+                continue
             found = first_difference(before.get(key), now.get(key), f"{path}.{key}" if path else str(key))
             if found is not None:
                 return found

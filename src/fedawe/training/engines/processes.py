@@ -1,12 +1,16 @@
 """Several processes with one thread each, this one among them; models and innovations go through shared memory."""
 
+import io
+import pickle
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
+from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
+import cloudpickle
 import torch
 import torch.multiprocessing as mp
 from torch import Tensor
@@ -68,8 +72,9 @@ class Processes:
     def use(self, task: Task, local: Local, stacked: bool | None = None) -> None:
         """From now on this task; its data goes to shared memory once, whoever reads it."""
         self.task, self.local, self.stacked = task, local, task.stacked if stacked is None else stacked
+        message = _by_value(("use", task, local))
         for pipe in self.pipes:
-            self._send(pipe, ("use", task, local))
+            self._send(pipe, message)
         for pipe in self.pipes:
             self._receive(pipe)
 
@@ -98,8 +103,9 @@ class Processes:
         """All jobs, done by whoever is free; the answers in the order of the jobs."""
         self.shared.next.value = 0
         answers: dict[int, Any] = {}
+        message = pickle.dumps(("jobs", jobs, None))
         for pipe in self.pipes:
-            self._send(pipe, ("jobs", jobs, None))
+            self._send(pipe, message)
         with one_thread():
             for number in self.shared.claimed(len(jobs)):
                 answers[number] = _do(jobs[number], self.task, self.local, self.shared)
@@ -107,9 +113,9 @@ class Processes:
             answers.update(self._receive(pipe))
         return [answers[number] for number in range(len(jobs))]
 
-    def _send(self, pipe: Connection, message: Any) -> None:
+    def _send(self, pipe: Connection, message: bytes) -> None:
         try:
-            pipe.send(message)
+            pipe.send_bytes(message)
         except (BrokenPipeError, OSError):
             raise RuntimeError(self._obituary()) from None
 
@@ -145,6 +151,16 @@ def one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(threads)
+
+
+def _by_value(message: Any) -> bytes:
+    """The message with its tensors in shared memory, and classes that cannot be imported elsewhere as they are."""
+    file = io.BytesIO()
+    reducers: Any = ForkingPickler._extra_reducers  # type: ignore[attr-defined]
+    pickler = cloudpickle.Pickler(file)
+    pickler.dispatch_table = pickler.dispatch_table.new_child(dict(reducers))
+    pickler.dump(message)
+    return file.getvalue()
 
 
 def _do(job: Job, task: Any, local: Local, shared: Shared) -> Any:
