@@ -98,6 +98,10 @@ class FedAWE:
         """As it is deployed unless an average was chosen: over the clients that have been active."""
         return replace(self, average=self.average or "active")
 
+    def initial_share(self, state: Versions) -> float:
+        """The share of `model` that is x^0: of the mean over all m clients, those that were never active hold it."""
+        return 0.0 if self.average == "active" else state.holders.get(-1, 0) / state.m
+
     @property
     def linear(self) -> bool:
         """Whether the model is linear in the innovations; a clip is not."""

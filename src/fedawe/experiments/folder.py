@@ -24,9 +24,14 @@ from fedawe.core.environment import environment
 from fedawe.core.errors import UserError
 from fedawe.core.files import new_folder, write_atomically
 from fedawe.experiments.definition import Definition, Population
+from fedawe.results.record import FORMAT
 
-FORMAT = 2
 HEAD = "experiment.json"
+
+
+def path_of_run(out: Path, label: str, seed: int) -> Path:
+    """Where a run is kept; characters of the label that cannot be in a file name are quoted."""
+    return out / quote(label, safe="()=,. +") / f"seed-{seed}"
 
 
 class Folder:
@@ -36,8 +41,8 @@ class Folder:
         self.out, self.experiment, self.command = out, experiment, command
 
     def of_run(self, label: str, seed: int) -> Path:
-        """Where a run is kept; characters of the label that cannot be in a file name are quoted."""
-        return self.out / quote(label, safe="()=,. +") / f"seed-{seed}"
+        """Where a run is kept."""
+        return path_of_run(self.out, label, seed)
 
     def check(self) -> None:
         """Refuses a folder that holds something else; writes nothing."""
