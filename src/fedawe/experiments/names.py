@@ -93,9 +93,9 @@ def parse(text: str, group: Group, built_in: Mapping[str, Any]) -> Spec:
         return Spec(name, built_in[name], _options(rest, text, name))
     if name in registered(group):
         return Spec(name, _loaded(entry_points(group=f"fedawe.{group}")[name]), _options(rest, text, name))
-    attribute, _, options = rest.partition(":")
-    if attribute.isidentifier():
-        return Spec(attribute, _attribute(name, attribute), _options(options, text, f"{name}:{attribute}"))
+    word, _, options = rest.partition(":")
+    if word.isidentifier():
+        return Spec(word, attribute(name, word), _options(options, text, f"{name}:{word}"))
     one = {"algorithms": "algorithm", "tasks": "task", "availability": "dynamics", "partitions": "partition"}[group]
     known = ", ".join([*built_in, *sorted(registered(group))])
     raise UserError(
@@ -141,7 +141,8 @@ def _by_value(module: types.ModuleType) -> types.ModuleType:
     return module
 
 
-def _attribute(place: str, name: str) -> Any:
+def attribute(place: str, name: str) -> Any:
+    """What a module, or a Python file, defines under a name."""
     module = module_from(place)
     if not hasattr(module, name):
         found = [each for each in vars(module) if not each.startswith("_")]
