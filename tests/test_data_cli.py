@@ -182,10 +182,3 @@ def test_the_commands_of_the_page_are_understood():
     assert {verb for verb, _ in commands} == set(verbs)
     for verb, arguments in commands:
         tyro.cli(verbs[verb], args=arguments.split())
-
-
-def test_the_code_of_the_page_runs(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    [code] = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-    exec(code, {})
-    assert capsys.readouterr().out.splitlines() == re.findall(r"^print.*?  # (.*)$", code, re.MULTILINE)
