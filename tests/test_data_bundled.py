@@ -1,6 +1,8 @@
 """Tasks that come with the package: Synthetic(alpha, beta), and the next character of Python's documentation."""
 
+import dataclasses
 import math
+import sys
 
 import numpy as np
 import pytest
@@ -142,8 +144,6 @@ def test_the_next_character_is_learned(small):
 
 def test_text_with_one_label_is_learned_by_the_same_network(small):
     every = characters()
-    import dataclasses
-
     last = dataclasses.replace(every, y_train=every.y_train[:, -1], y_test=every.y_test[:, -1])
     task = classification(last, "lstm")
     check_task(task)
@@ -158,8 +158,6 @@ def test_text_with_one_label_is_learned_by_the_same_network(small):
 
 
 def test_a_python_without_its_documentation(monkeypatch):
-    import sys
-
     monkeypatch.setitem(sys.modules, "pydoc_data.topics", None)
     with pytest.raises(UserError, match="this Python lacks its documentation"):
         NamedTask("chars").described()

@@ -125,9 +125,9 @@ def test_wrong_partitions(given, said):
 
 
 def test_what_has_no_meaning_for_a_partition_is_refused():
-    with pytest.raises(UserError, match="alpha is 0.5, but the data says which client has which sample; omit alpha"):
+    with pytest.raises(UserError, match=r"alpha is 0\.5, but the data says which client has which sample; omit alpha"):
         partition_of(data(client=OWNERS), alpha=0.5)
-    with pytest.raises(UserError, match="alpha is 0.5, but the partition is another one"):
+    with pytest.raises(UserError, match=r"alpha is 0\.5, but the partition is another one"):
         partition_of(data(), "iid", alpha=0.5)
     with pytest.raises(UserError, match="clients is 7, but the partition has 3 clients; omit clients"):
         partition_of(data(client=OWNERS), clients=7)
@@ -141,7 +141,7 @@ def test_what_has_no_meaning_for_a_partition_is_refused():
         (flower.IidPartitioner(4), 4),
         (flower.DirichletPartitioner(4, "label", 1.0, min_partition_size=1), 4),
         (flower.PathologicalPartitioner(3, "label", 2), 3),
-        (flower.ShardPartitioner(4, "label", num_shards_per_partition=2), 4),
+        (flower.ShardPartitioner(4, "label", num_shards_per_partition=3), 4),
         (flower.LinearPartitioner(5), 5),
         (flower.NaturalIdPartitioner("client"), 3),
     ],
@@ -289,7 +289,7 @@ def test_any_number_of_workers_finds_the_same(tmp_path):
         found = [json.loads(line) for line in lines]
         records.append([{k: v for k, v in line.items() if k.startswith(("test", "valid", "train"))} for line in found])
     assert records[0] == records[1]
-    assert records[0][-2]["validation_accuracy"] > 0.6 > records[0][1]["validation_accuracy"]
+    assert records[0][-2]["validation_accuracy"] > 2 * records[0][1]["validation_accuracy"]
 
 
 # On the command line
