@@ -15,7 +15,7 @@ from fedawe.experiments.settings import Contender, Settings, World
 from fedawe.results import record as records
 from fedawe.tasks import Augment, Classification, ConvNet, Data, Dense
 from fedawe.training.engines import Inline, Processes, better_stacked, cores, keep_freed_memory
-from fedawe.training.local import STACK, groups, innovations
+from fedawe.training.shares import STACK, groups, innovations
 
 
 def images(clients=20, each=24, size=8, classes=4):
@@ -86,7 +86,7 @@ def test_a_worker_that_fails_says_why():
     task = Broken(data, ConvNet((3, 8, 8), (16,), 4), parts)
     engine = Processes(task, fedawe.Local(steps=1, batch=4), 2, 2, task.initial(0))
     with pytest.raises(RuntimeError, match="no such kernel"):
-        engine.innovations(task.initial(0).repeat(2, 1), torch.arange(2), 0, 0, torch.zeros(2))
+        engine.train(fedawe.Broadcast(task.initial(0).repeat(2, 1)), torch.arange(2), 0, 0, torch.zeros(2))
     engine.close()
 
 
@@ -98,7 +98,7 @@ def test_a_worker_that_is_killed_is_noticed():
         process.kill()
         process.join()
     with pytest.raises(RuntimeError, match="a worker process died"):
-        engine.innovations(task.initial(0).repeat(4, 1), torch.arange(4), 0, 0, torch.zeros(4))
+        engine.train(fedawe.Broadcast(task.initial(0).repeat(4, 1)), torch.arange(4), 0, 0, torch.zeros(4))
     engine.close()
 
 
@@ -107,7 +107,7 @@ def test_divergence_names_the_client_whoever_computes_it():
     local = fedawe.Local(fedawe.Rate(1e30), steps=3, batch=4)
     engine = Processes(task, local, 2, 4, task.initial(0))
     with pytest.raises(fedawe.Diverged, match=r"round 5 at client 3 with learning rate"):
-        engine.innovations(task.initial(0).repeat(2, 1), torch.tensor([3, 9]), 5, 0, torch.zeros(2))
+        engine.train(fedawe.Broadcast(task.initial(0).repeat(2, 1)), torch.tensor([3, 9]), 5, 0, torch.zeros(2))
     engine.close()
 
 

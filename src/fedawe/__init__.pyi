@@ -2,12 +2,14 @@ from . import tasks as tasks
 from .algorithms import F3AST as F3AST
 from .algorithms import MIFA as MIFA
 from .algorithms import Algorithm as Algorithm
+from .algorithms import Broadcast as Broadcast
 from .algorithms import FedAU as FedAU
 from .algorithms import FedAvg as FedAvg
 from .algorithms import FedAvgAll as FedAvgAll
 from .algorithms import FedAvgKnown as FedAvgKnown
 from .algorithms import FedAWE as FedAWE
 from .algorithms import FedVARP as FedVARP
+from .algorithms import Upload as Upload
 from .availability import Cyclic as Cyclic
 from .availability import Dynamics as Dynamics
 from .availability import InterleavedSine as InterleavedSine
@@ -31,6 +33,9 @@ from .tasks import digits as digits
 from .tasks import dirichlet_partition as dirichlet_partition
 from .training.local import Local as Local
 from .training.local import Rate as Rate
+from .training.optimisers import SGD as SGD
+from .training.optimisers import Adam as Adam
+from .training.optimisers import AdamW as AdamW
 from .training.simulate import Round as Round
 from .training.simulate import simulate as simulate
 

@@ -5,6 +5,7 @@ from typing import Any
 from fedawe.algorithms.averages import F3AST, FedAU, FedAvg, FedAvgAll, FedAvgKnown
 from fedawe.algorithms.base import Algorithm, State
 from fedawe.algorithms.buffers import WithBuffers
+from fedawe.algorithms.exchange import Broadcast, Upload
 from fedawe.algorithms.facts import name_of
 from fedawe.algorithms.fedawe import FedAWE
 from fedawe.algorithms.memory import MIFA, FedVARP
@@ -20,6 +21,7 @@ __all__ = [
     "MIFA",
     "PAPER",
     "Algorithm",
+    "Broadcast",
     "FedAU",
     "FedAWE",
     "FedAvg",
@@ -27,6 +29,7 @@ __all__ = [
     "FedAvgKnown",
     "FedVARP",
     "State",
+    "Upload",
     "WithBuffers",
     "name_of",
 ]

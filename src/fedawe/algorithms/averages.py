@@ -18,6 +18,7 @@ from fedawe.algorithms.base import (
     check_whole,
     clipped,
     first_model,
+    known_clients,
     received,
     skipped_rounds_are_empty,
 )
@@ -211,7 +212,8 @@ class F3AST(OneGlobalModel[RateState]):
 
         r <- (1 - beta) r + beta 1{i in S}         before the weights, so w_i <= 1/(m beta)
 
-    S is everyone who is there, or the `capacity` of them with the smallest r (ties: the lowest number).
+    S is every available client, or the `capacity` of them with the smallest r (ties: the lowest number); the others are
+    not asked to train.
     What the FedAWE authors ran is not public (see docs/algorithms.md); the variants that are:
 
     r0         starting rates: 1 (the authors' FedPBC code), or any number; "share" is 1/m (the F3AST authors' code)
@@ -253,12 +255,29 @@ class F3AST(OneGlobalModel[RateState]):
         r0 = 1 / m if self.r0 == "share" else self.r0
         return RateState(t=-1, m=m, x=x, r=torch.full((m,), r0, dtype=x.dtype, device=x.device))
 
+    @property
+    def chooses(self) -> bool:
+        """Whether some of the available clients may be left out of a round."""
+        return self.capacity is not None
+
+    def choose(self, state: RateState, t: int, A: Tensor, draw: object) -> Tensor:
+        """S, before anyone trains: the `capacity` of A with the smallest r, which is the largest p_k^2 / r_k^2."""
+        del draw
+        A = known_clients(A, state).sort().values
+        state = skipped_rounds_are_empty(self, state, t)
+        return A[self._selected(state, A)]
+
+    def _selected(self, state: RateState, A: Tensor) -> Tensor:
+        """Which rows of A, in their order; all of them if no more are available than the capacity."""
+        capacity = len(A) if self.capacity is None else self.capacity
+        return state.r[A].sort(stable=True).indices[:capacity].sort().values
+
     def aggregate(self, state: RateState, t: int, A: Tensor, G: Tensor) -> RateState:
-        """Select, update the rates, then weight."""
+        """Select if nobody has selected before training, update the rates, then weight."""
         A, G = received(state, t, A, G)
         state = skipped_rounds_are_empty(self, state, t)
-        if self.capacity is not None and len(A) > self.capacity:  # S: the largest p_k^2 / r_k^2
-            chosen = state.r[A].sort(stable=True).indices[: self.capacity].sort().values
+        if self.capacity is not None and len(A) > self.capacity:
+            chosen = self._selected(state, A)
             A, G = A[chosen], G[chosen]
         r = (1 - self.beta) * state.r
         r[A] += self.beta

@@ -33,6 +33,14 @@ class State(ABC):
     def latest(self) -> Tensor:
         """The last aggregate, [d]."""
 
+    def with_model(self, x: Tensor) -> Self:
+        """This state with another global model x [d], where there is one global model."""
+        del x
+        raise UserError(
+            f"{type(self).__name__} has no single global model that another rule could move; use a rule in which all "
+            "clients begin at the same model, such as FedAvg, FedAU or MIFA"
+        )
+
     def after(self, t: int, **changed: Any) -> Self:
         """This state after round t, with what changed in it."""
         return replace(self, t=t, **changed)
@@ -67,6 +75,10 @@ class ServerState(State):
     def latest(self) -> Tensor:
         """The global model, [d]."""
         return self.x
+
+    def with_model(self, x: Tensor) -> Self:
+        """This state with the global model x [d]."""
+        return replace(self, x=x)
 
 
 T = TypeVar("T", bound=ServerState)

@@ -14,7 +14,8 @@ from fedawe.core.errors import UserError
 from fedawe.deploy.apps import Arrays, Config, Job, client_app_of, server_app_of
 from fedawe.tasks import Classification, Dense, ModuleNetwork, classification, digits
 from fedawe.tasks.networks import unflattened
-from fedawe.training.local import Local, Rate, innovations
+from fedawe.training.local import Local, Rate
+from fedawe.training.shares import innovations
 
 # What decides the numbers, besides the algorithm and who was there; the record keeps it.
 DEFAULTS: Mapping[str, Any] = {

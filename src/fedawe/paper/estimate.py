@@ -11,7 +11,7 @@ from fedawe.experiments.settings import Settings, World
 from fedawe.paper.plan import Batch
 from fedawe.results import record as records
 from fedawe.training.engines.calibrate import seconds_per_client
-from fedawe.training.local import STACK
+from fedawe.training.shares import STACK
 
 
 @dataclass(frozen=True)
