@@ -13,10 +13,15 @@ from fedawe.core.files import write_atomically
 KEPT = 2  # the newest, and the one before in case the newest is damaged
 
 
-def save(folder: Path, state: State, keep: int = KEPT) -> None:
-    """The state after its round; all but the newest `keep` are removed."""
+def save(folder: Path, state: State) -> None:
+    """The state after its round; all but the newest two are removed."""
     content = to_bytes(pack(state))
     write_atomically(folder / f"checkpoint-{state.t + 1:08d}-{_digest(content)}.safetensors", content)
+    prune(folder, KEPT)
+
+
+def prune(folder: Path, keep: int) -> None:
+    """Remove all checkpoints but the newest."""
     for old in _newest_first(folder)[keep:]:
         old.unlink(missing_ok=True)
 
@@ -31,12 +36,6 @@ def load(folder: Path, like: S, usable: Callable[[int], bool], warn: Callable[[s
         elif usable(int(rounds)):
             return unpack(like, safetensors.torch.load(content))
     return None
-
-
-def clear(folder: Path) -> None:
-    """The run diverged: nothing can go on from its checkpoints."""
-    for path in _newest_first(folder):
-        path.unlink(missing_ok=True)
 
 
 def to_bytes(tensors: dict[str, torch.Tensor]) -> bytes:
