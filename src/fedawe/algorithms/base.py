@@ -190,10 +190,28 @@ def check_whole(name: str, value: int | None, otherwise: str = "") -> None:
         raise UserError(f"{name} is {value!r}; expected a whole number from 1{otherwise}")
 
 
+def check_positive(name: str, value: float) -> None:
+    """Refuses what is not a positive number."""
+    if not isinstance(value, int | float) or not 0 < value < float("inf"):
+        raise UserError(f"{name} is {value!r}; expected a positive number")
+
+
+def check_not_negative(name: str, value: float) -> None:
+    """Refuses what is not a number from 0."""
+    if not isinstance(value, int | float) or not 0 <= value < float("inf"):
+        raise UserError(f"{name} is {value!r}; expected a number from 0")
+
+
+def check_fraction(name: str, value: float, *, zero: bool = True, one: bool = False) -> None:
+    """Refuses what is not a number between 0 and 1; `zero` and `one` say which of these two are allowed."""
+    if not isinstance(value, int | float) or not (0 < value < 1 or (zero and value == 0) or (one and value == 1)):
+        low, high = "from" if zero else "above", "to" if one else "and below"
+        raise UserError(f"{name} is {value!r}; expected a number {low} 0 {high} 1")
+
+
 def check_rates(eta_g: float, clip: float | None) -> None:
-    """Refuses a server rate or a clip that cannot be meant."""
-    if not isinstance(eta_g, int | float) or not 0 < eta_g < float("inf"):
-        raise UserError(f"eta_g is {eta_g!r}; expected a positive number")
+    """Refuses a server rate or a clip that is not a positive number."""
+    check_positive("eta_g", eta_g)
     if clip is not None and (not isinstance(clip, int | float) or not 0 < clip < float("inf")):
         raise UserError(f"clip is {clip!r}; expected a positive number, or None for no clip")
 

@@ -6,6 +6,10 @@ linear       whether `model` is linear in the innovations, so that the influence
 needs_p      whether it needs the probabilities of every round; an experiment gives it those of the trace as `p`.
              Default: False
 plain_local  whether clients must train with plain SGD, since it reads their mean gradients from G. Default: False
+sums_to_one  whether it averages the active clients, with weights that sum to 1, as FedAvg does. Default: False
+weightable   whether `Weighted` may scale its innovations. Default: True
+needs_sizes  whether it needs the clients' numbers of samples; an experiment gives it those of the task as `weights`
+chooses      whether it may ask fewer than all available clients. Default: False
 received_mean   whether `model` is the mean over all clients of the model that each received last. Default: False
 keeps        one phrase: what the server keeps beyond one model. Default: unknown
 metrics      the diagnostics that `diagnostics` returns, with their titles
@@ -62,9 +66,9 @@ def lacks_probabilities(algorithm: Any) -> bool:
 
 def with_sizes(algorithm: Any, sizes: Any) -> Any:
     """The algorithm with the numbers of samples [m], if it or a rule inside it is to weight clients by them."""
-    if sizes is None and _lacks(algorithm, "needs_sizes", "sizes"):
+    if sizes is None and _lacks(algorithm, "needs_sizes", "weights"):
         raise UserError("weights are the clients' numbers of samples, which this task does not tell; give the weights")
-    return _completed(algorithm, "needs_sizes", "sizes", sizes)
+    return _completed(algorithm, "needs_sizes", "weights", sizes)
 
 
 def rule_inside(algorithm: Any) -> Any:

@@ -50,6 +50,16 @@ class Wrapper(Generic[N]):
         return needs_plain_local(self.rule)
 
     @property
+    def weightable(self) -> bool:
+        """The rule's."""
+        return bool(getattr(self.rule, "weightable", True))
+
+    @property
+    def sums_to_one(self) -> bool:
+        """The rule's."""
+        return bool(getattr(self.rule, "sums_to_one", False))
+
+    @property
     def chooses(self) -> bool:
         """The rule's."""
         return exchange.chooses(self.rule)
