@@ -14,6 +14,8 @@ import pytest
 import torch
 
 import fedawe
+from fedawe.cli.main import parse
+from fedawe.core.errors import UserError
 from fedawe.results import record as records
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
@@ -131,3 +133,20 @@ def _flipped(content: bytes) -> bytes:
     """One bit of the compressed data, or of the text, is another."""
     middle = len(content) // 3
     return content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
+
+
+def test_check_names_every_damaged_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out"
+    run(out)
+    parse(["check", str(out)]).run()
+    assert "everything is as it was written" in capsys.readouterr().out
+    for path in [each for each in out.rglob("*") if each.is_file() and each.name != ".lock"]:
+        content = path.read_bytes()
+        path.write_bytes(_flipped(content))
+        with pytest.raises(UserError, match="1 file is not as written"):
+            parse(["check", str(out)]).run()
+        assert str(path) in capsys.readouterr().out
+        path.write_bytes(content)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match="holds no experiment"):
+        parse(["check", str(tmp_path / "empty")]).run()

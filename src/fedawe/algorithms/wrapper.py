@@ -10,7 +10,14 @@ from torch import Tensor
 from fedawe.algorithms import exchange
 from fedawe.algorithms.base import Algorithm, State
 from fedawe.algorithms.exchange import Broadcast, Upload
-from fedawe.algorithms.facts import diagnostics_of, further_models, is_linear, metrics_of, needs_plain_local
+from fedawe.algorithms.facts import (
+    diagnostics_of,
+    further_models,
+    initial_share,
+    is_linear,
+    metrics_of,
+    needs_plain_local,
+)
 from fedawe.core.errors import UserError
 from fedawe.core.metric import Metric
 
@@ -100,6 +107,10 @@ class Wrapper(Generic[N]):
     def also(self, state: N) -> dict[str, Tensor]:
         """The rule's further models."""
         return dict(further_models(self.rule, state.own))
+
+    def initial_share(self, state: N) -> float:
+        """The rule's."""
+        return initial_share(self.rule, state.own)
 
     def diagnostics(self, state: N) -> Mapping[str, float]:
         """The rule's."""
