@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fedawe.algorithms.base import State
+from fedawe.algorithms.buffers import with_buffers
 from fedawe.algorithms.facts import diagnostics_of, further_models, metrics_of
 from fedawe.core.describe import described, first_difference
 from fedawe.core.environment import environment
@@ -51,7 +52,8 @@ class Run:
     ) -> None:
         experiment, task = folder.experiment, population.task
         self.label, self.population, self.stacked = label, population, stacked
-        self.algorithm, self.local = experiment.algorithm(label, population.trace), experiment.local_of(label)
+        self.algorithm = with_buffers(experiment.algorithm(label, population.trace), task.buffers)
+        self.local = experiment.local_of(label)
         self.evaluate_every, self.checkpoint_every = experiment.evaluate_every, checkpoint_every
         self.path = folder.of_run(label, population.seed)
         self.state: State = self.algorithm.init(task.initial(population.seed), task.clients)
@@ -65,7 +67,7 @@ class Run:
             "local": described(self.local),
             **experiment.described(),
             "metrics": [dataclasses.asdict(metric) for metric in self.metrics],
-            "parameters": {"x": [len(self.state.latest)]},
+            "parameters": self._shapes(),
             "inputs": described(task.input_shape),
             "classes": None if task.frequencies is None else int(task.frequencies.shape[1]),
             "clients": task.clients,
@@ -73,6 +75,13 @@ class Run:
             "stacked": stacked,
             "versions": environment(),
         }
+
+    def _shapes(self) -> dict[str, list[int]]:
+        """The shape of every parameter and buffer, in the order of the vector; without names there is one vector, x."""
+        layout = self.population.task.layout
+        if layout is None:
+            return {"x": [len(self.state.latest)]}
+        return {entry.name: list(entry.shape) for entry in layout.ordered}
 
     @property
     def name(self) -> str:
@@ -173,7 +182,8 @@ class Run:
                 writer.sync()  # a checkpoint promises that every evaluation before it is on the disk
                 checkpoint.save(self.path, state, keep=1 if n == total else checkpoint.KEPT)
             tell(Progress(self.name, n, total, len(step.A), last, deciding))
-        model = checkpoint.to_bytes({"x": self.algorithm.model(state)})
+        x, layout = self.algorithm.model(state), population.task.layout
+        model = checkpoint.to_bytes({"x": x} if layout is None else layout.state_dict(x))
         write_atomically(self.path / MODEL, model)
         return {"status": "complete", "model_sha256": hashlib.sha256(model).hexdigest()}
 
