@@ -149,13 +149,14 @@ class Classification(Task):
         """Named draws; all clients padded to one width that depends on the task alone."""
         width = min(work.size, int(self.sizes.max()))
         samples = np.zeros((work.steps, len(work.A), width), dtype=np.int64)
+        steps = [work.steps_of(row) for row in range(len(work.A))]
         weights = np.zeros((len(work.A), width), dtype=np.float32)
         clients, sizes = work.A.tolist(), []
         drawn = zip(clients, work.visits.tolist(), streams(work.seed, "batch", work.t, last=clients), strict=True)
         for row, (i, visits, generator) in enumerate(drawn):
-            own = self.samples(i, visits, work, generator)  # [s, b]
+            own = self.samples(i, visits, work, generator, steps[row])  # [s, b]
             b = own.shape[1]
-            samples[:, row, :b] = own
+            samples[: steps[row], row, :b] = own
             weights[row, :b] = 1 / max(b, 1)
             sizes.append(b)
         device = self.data.x_train.device
@@ -163,7 +164,10 @@ class Classification(Task):
         draws = seeds = None
         if self.augment is not None:
             named = streams(work.seed, "augment", work.t, last=clients)
-            draws = torch.stack([self.augment.draw(work.steps, width, each) for each in named], 1).to(device)
+            draws = torch.zeros((*samples.shape, 3), dtype=torch.int64)
+            for row, each in enumerate(named):
+                draws[: steps[row], row] = self.augment.draw(steps[row], width, each)
+            draws = draws.to(device)
         if self.network.random:
             named = streams(work.seed, "network", work.t, last=clients)
             seeds = np.stack([each.integers(2**63, size=work.steps) for each in named], 1).tolist()
@@ -177,19 +181,26 @@ class Classification(Task):
             seeds,
         )
 
-    def samples(self, i: int, visits: int, work: Work, generator: np.random.Generator | None = None) -> Indices:
-        """Which rows of x_train client i takes, step by step, [s, b]; `visits` is how often it was there before."""
-        n, size = int(self.sizes[i]), work.size
+    def samples(
+        self,
+        i: int,
+        visits: int,
+        work: Work,
+        generator: np.random.Generator | None = None,
+        steps: int | None = None,
+    ) -> Indices:
+        """Which rows of x_train client i takes, step by step, [s, b]; `visits` is how often it was active before."""
+        n, size, steps = int(self.sizes[i]), work.size, work.steps if steps is None else steps
         own = self.order[self.offsets[i] : self.offsets[i] + n]
         if n <= size:
-            return np.broadcast_to(own, (work.steps, n))
+            return np.broadcast_to(own, (steps, n))
         if work.rule == "iid":
             generator = generator or rng(work.seed, "batch", work.t, i)
-            return own[generator.integers(n, size=(work.steps, size))]
+            return own[generator.integers(n, size=(steps, size))]
         per_epoch = n // size  # the short last batch is dropped
-        steps = visits * work.steps + np.arange(work.steps)
-        epochs = {int(e): rng(work.seed, "epoch", i, int(e)).permutation(own) for e in np.unique(steps // per_epoch)}
-        return np.stack([epochs[q // per_epoch][q % per_epoch * size :][:size] for q in steps.tolist()])
+        at = visits * steps + np.arange(steps)
+        epochs = {int(e): rng(work.seed, "epoch", i, int(e)).permutation(own) for e in np.unique(at // per_epoch)}
+        return np.stack([epochs[q // per_epoch][q % per_epoch * size :][:size] for q in at.tolist()])
 
     def _prepared(self, rows: Indices) -> tuple[Tensor, Tensor, Indices]:
         """Inputs and targets, and which rows of them these are; images become floats, and are padded, once a round."""
@@ -251,6 +262,19 @@ class Classification(Task):
             inputs = batches.inputs.index_select(0, flat)  # several times as fast as indexing with a tensor
         targets = batches.targets[flat]
         return inputs.view(*samples.shape, *inputs.shape[1:]), targets.view(*samples.shape, *targets.shape[1:]), weights
+
+    def losses(self, x: Tensor, batches: Batches) -> Tensor:
+        """The mean loss of each client on the samples of its first step, in evaluation mode, [k]."""
+        found = []
+        for row, one in enumerate(batches.alone):
+            batch = self._batch(one, 0)
+            loss = x.new_zeros(()) if batch is None else self._mean_loss(x[row], batch[0][0], batch[1][0])
+            found.append(loss)
+        return torch.stack(found) if found else x.new_empty(0)
+
+    def _mean_loss(self, x: Tensor, inputs: Tensor, targets: Tensor) -> Tensor:
+        with torch.no_grad():
+            return self.network.loss(self.network.outputs(x, inputs), targets).mean()
 
     def pieces(self) -> list[tuple[Role, int]]:
         """The data in pieces that can be asked apart: (train, validation or test, first row)."""
