@@ -17,6 +17,7 @@ import fedawe
 from fedawe.cli.main import main
 from fedawe.core.errors import UserError
 from fedawe.core.rng import rng
+from fedawe.experiments.build import experiment_of
 from fedawe.experiments.settings import Settings
 from fedawe.tasks import (
     Classification,
@@ -265,9 +266,10 @@ def test_the_data_may_have_a_validation_set_of_its_own():
 def test_clients_are_available_as_they_would_be_without_a_validation():
     settings = Settings(model="softmax", clients=10, alpha=0.5, rounds=20)
     plain, validated = (
-        each.experiment(["fedavg"], [0]).population(0)
+        experiment_of(each, ["fedavg"], [0]).population(0)
         for each in (settings, dataclasses.replace(settings, validation=0.2))
     )
+    np.testing.assert_array_equal(validated.p, plain.p)
     np.testing.assert_array_equal(validated.trace.on, plain.trace.on)
     assert validated.task.sizes.sum() < plain.task.sizes.sum()
 
@@ -311,7 +313,7 @@ def folder(tmp_path, monkeypatch) -> Path:
 
 def sizes(**flags) -> list[int]:
     settings = Settings(rounds=2, p=(0.5,), **flags)
-    return settings.experiment(["fedavg"], [0]).population(0).task.sizes.tolist()
+    return experiment_of(settings, ["fedavg"], [0]).population(0).task.sizes.tolist()
 
 
 def test_a_file_that_says_whose_it_is(folder):
@@ -322,11 +324,11 @@ def test_a_file_that_says_whose_it_is(folder):
     assert sizes(task="plain.npz", partition="parts.py:dealt:clients=5") == [12] * 5
     assert sizes(task="plain.npz", partition="parts.py:dealt", clients=6) == [10] * 6
     assert len(sizes(task="plain.npz", alpha=10.0, clients=4)) == 4
-    described = Settings(task="owned.npz").experiment(["fedavg"]).described()["task"]
+    described = experiment_of(Settings(task="owned.npz"), ["fedavg"]).described()["task"]
     assert (described["partition"], described["alpha"], described["clients"]) == ("natural", None, None)
-    described = Settings(task="plain.npz").experiment(["fedavg"]).described()["task"]
+    described = experiment_of(Settings(task="plain.npz"), ["fedavg"]).described()["task"]
     assert (described["partition"], described["alpha"], described["clients"]) == ("dirichlet", 0.1, 100)
-    described = Settings(task="plain.npz", partition="parts.py:halves").experiment(["fedavg"]).described()["task"]
+    described = experiment_of(Settings(task="plain.npz", partition="parts.py:halves"), ["fedavg"]).described()["task"]
     assert described["partition"]["function"] == "parts:halves"
     assert described["partition"]["definition"]
 
@@ -335,12 +337,12 @@ def test_a_recorded_trace_must_have_these_clients(folder):
     fedawe.Trace(np.ones((3, 3), dtype=bool)).save("three.npz")
     fedawe.Trace(np.ones((3, 4), dtype=bool)).save("four.npz")
     flags = {"task": "owned.npz", "rounds": 2}
-    experiment = Settings(**flags, dynamics="three.npz").experiment(["fedavg"], [0])
+    experiment = experiment_of(Settings(**flags, dynamics="three.npz"), ["fedavg"], [0])
     assert experiment.population(0).task.clients == 3
     with pytest.raises(UserError, match="the trace has 4 clients, the task 3"):
-        Settings(**flags, dynamics="four.npz").experiment(["fedavg"], [0]).population(0)
+        experiment_of(Settings(**flags, dynamics="four.npz"), ["fedavg"], [0]).population(0)
     assert (
-        Settings(task="plain.npz", alpha=9.0, dynamics="four.npz").experiment(["fedavg"]).population(0).task.clients
+        experiment_of(Settings(task="plain.npz", alpha=9.0, dynamics="four.npz"), ["fedavg"]).population(0).task.clients
         == 4
     )
 

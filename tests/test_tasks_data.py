@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from fedawe.core.errors import UserError
+from fedawe.experiments.build import experiment_of
 from fedawe.experiments.settings import Settings
 from fedawe.tasks import Data, digits
 
@@ -85,9 +86,9 @@ def test_only_squares_of_images_can_be_shrunk() -> None:
 def test_the_settings_shrink_what_clients_see_and_nothing_else() -> None:
     common = Settings(model="softmax", clients=5, rounds=2, alpha=0.5)
     both = (common, Settings(**{**vars(common), "image_size": 4}))
-    whole, small = (settings.experiment(["fedavg"], [0]).population(0) for settings in both)
+    whole, small = (experiment_of(settings, ["fedavg"], [0]).population(0) for settings in both)
     assert len(small.task.initial(0)) == 10 * (16 + 1)
     assert len(whole.task.initial(0)) == 10 * (64 + 1)
     np.testing.assert_array_equal(small.trace.on, whole.trace.on)  # the same clients, the same labels, the same trace
     with pytest.raises(UserError, match="omit them for quadratic"):
-        Settings(task="quadratic", image_size=4).experiment()
+        experiment_of(Settings(task="quadratic", image_size=4))

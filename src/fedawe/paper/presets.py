@@ -71,13 +71,16 @@ def tuned_rates() -> Mapping[str, Mapping[str, Mapping[str, Rates]]]:
 @cache
 def presets() -> dict[Name, Preset]:
     """By name."""
-    paper = Settings(model="paper", rounds=2000, batch=128, clients=100, evaluate_every=2, evaluate_received=True)
+    paper = Settings(
+        model="paper", rounds=2000, batch=128, clients=100, alpha=0.1, evaluate_every=2, evaluate_received=True
+    )
     mini = Settings(
         model="mlp",
         image_size=16,
         rounds=800,
         batch=32,
         clients=100,
+        alpha=0.1,
         augment="none",
         evaluate_every=20,
         evaluate_received=True,

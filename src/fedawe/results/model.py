@@ -17,7 +17,7 @@ from fedawe.core.files import existing_file
 from fedawe.results import record as records
 from fedawe.results.record import Record
 from fedawe.tasks import ConvNet, Data, Dense, ModuleNetwork, Network, network_for
-from fedawe.tasks.classification import ModelName
+from fedawe.tasks.models import ModelName
 
 NAME = "model.safetensors"
 
