@@ -253,9 +253,8 @@ def report(campaign: Campaign, ends: Counter[str], restarts: int, seconds: float
         print(f"  {n:4} x {fault}")
     print(f"runs: {dict(ends)}; nodes restarted by the supervisor: {restarts}")
     print(f"round: median {np.median(took):.1f} s, 99th percentile {np.percentile(took, 99):.1f} s")
-    print(
-        f"active clients: {np.mean([len(line['clients']) for line in rounds]):.2f} of {campaign.on.shape[1]} on average"
-    )
+    active = np.mean([len(line["clients"]) for line in rounds])
+    print(f"active clients: {active:.2f} of {campaign.on.shape[1]} on average")
     print(f"closed: {dict(Counter(line['closed'] for line in rounds))}; refused: {dict(sorted(refused.items()))}")
     wrong = Counter(campaign.wrong)
     wrong["rounds lost"] += [line["round"] for line in rounds] != list(range(1, campaign.rounds + 1))

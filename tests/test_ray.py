@@ -231,7 +231,13 @@ def test_divergence_names_the_client(engine):
     task, wild = small(), fedawe.Local(fedawe.Rate(1e30), steps=3, batch=4)
     engine.use(task, wild)
     with pytest.raises(fedawe.Diverged, match="round 5 at client 3 with learning rate"):
-        engine.innovations(task.initial(0).repeat(2, 1), torch.tensor([3, 9]), 5, 0, torch.zeros(2, dtype=torch.int64))
+        engine.train(
+            fedawe.Broadcast(task.initial(0).repeat(2, 1)),
+            torch.tensor([3, 9]),
+            5,
+            0,
+            torch.tensor([0, 0]),
+        )
 
 
 def test_a_worker_that_fails_says_why(engine):
@@ -239,7 +245,7 @@ def test_a_worker_that_fails_says_why(engine):
     task.order = task.order + 10**6
     engine.use(task, LOCAL)
     with pytest.raises(RuntimeError, match=r"a worker failed:(.|\n)*index out of range"):
-        engine.innovations(task.initial(0)[None], torch.tensor([3]), 0, 0, torch.zeros(1, dtype=torch.int64))
+        engine.train(fedawe.Broadcast(task.initial(0)[None]), torch.tensor([3]), 0, 0, torch.tensor([0]))
 
 
 def test_clients_at_which_every_worker_dies_are_not_tried_for_ever(engine, monkeypatch):

@@ -17,7 +17,8 @@ from fedawe.deploy.about import About
 from fedawe.deploy.apps import Arrays, Config, Job, client_app_of, server_app_of
 from fedawe.tasks import Classification, Dense, Layout, ModuleNetwork, classification, digits
 from fedawe.tasks.partition import dirichlet_partition
-from fedawe.training.local import Local, Rate, innovations
+from fedawe.training.local import Local, Rate
+from fedawe.training.shares import innovations
 
 NAME = "fedawe.deploy.digits"
 # What decides the numbers, besides the algorithm and which clients were active; the record keeps it.

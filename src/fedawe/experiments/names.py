@@ -1,8 +1,9 @@
-"""Algorithms, tasks and dynamics as people write them: `fedau:K=20`, `my.rules:Mine:beta=0.9`, `study.py:Mine`.
+"""Algorithms, tasks, dynamics and partitions as people write them: `fedau:K=20`, `my.rules:Mine:beta=0.9`.
 
 A name is one of this package's, one that an installed package registers through an entry point (groups
-`fedawe.algorithms`, `fedawe.tasks`, `fedawe.availability`), or says where to find the object: a module that can be
-imported or the path of a Python file, a colon, and the name in it. Options follow after a further colon.
+`fedawe.algorithms`, `fedawe.tasks`, `fedawe.availability`, `fedawe.partitions`), or says where to find the object: a
+module that can be imported or the path of a Python file, a colon, and the name in it. Options follow after a further
+colon.
 """
 
 import dataclasses
@@ -22,7 +23,7 @@ import cloudpickle
 
 from fedawe.core.errors import UserError
 
-Group = Literal["algorithms", "tasks", "availability"]
+Group = Literal["algorithms", "tasks", "availability", "partitions"]
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,7 @@ def parse(text: str, group: Group, built_in: Mapping[str, Any]) -> Spec:
     word, _, options = rest.partition(":")
     if word.isidentifier():
         return Spec(word, attribute(name, word), _options(options, text, f"{name}:{word}"))
-    one = {"algorithms": "algorithm", "tasks": "task", "availability": "dynamics"}[group]
+    one = {"algorithms": "algorithm", "tasks": "task", "availability": "dynamics", "partitions": "partition"}[group]
     known = ", ".join([*built_in, *sorted(registered(group))])
     raise UserError(
         f"unknown {one} {name!r}; choose from {known}, or write where yours is, as in my_module:Name or file.py:Name"
