@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from functools import lru_cache
-from itertools import pairwise
 from typing import Any
 
 import torch
@@ -12,8 +11,7 @@ from torch import Tensor, nn
 
 from fedawe.core.errors import UserError
 from fedawe.deploy.apps import Arrays, Config, Job, client_app_of, server_app_of
-from fedawe.tasks import Classification, Dense, ModuleNetwork, classification, digits
-from fedawe.tasks.networks import unflattened
+from fedawe.tasks import Classification, classification, digits
 from fedawe.training.local import Local, Rate, innovations
 
 # What decides the numbers, besides the algorithm and who was there; the record keeps it.
@@ -47,25 +45,17 @@ def _task(model: Any, clients: int, alpha: float, seed: int) -> Classification:
 
 def module(of: Classification) -> nn.Module:
     """The network as a torch module; its parameters one after another are x [d]."""
-    if isinstance(of.network, ModuleNetwork):
-        return of.network.make()
-    assert isinstance(of.network, Dense)
-    layers: list[nn.Module] = [nn.Flatten()]
-    for fan_in, fan_out in pairwise(of.network.sizes):
-        layers += [nn.Linear(fan_in, fan_out), nn.ReLU()]
-    return nn.Sequential(*layers[:-1])
+    return of.network.make()
 
 
 def named(of: Classification, x: Tensor) -> Arrays:
     """x [d] under the names of the module's parameters."""
-    parameters = dict(module(of).named_parameters())
-    pieces = unflattened(x, [parameter.shape for parameter in parameters.values()])
-    return dict(zip(parameters, pieces, strict=True))
+    return of.network.layout.tensors(x)
 
 
 def flat(of: Classification, arrays: Arrays) -> Tensor:
     """x [d] of arrays by name, in whatever order they are."""
-    return torch.cat([arrays[name].reshape(-1) for name, _ in module(of).named_parameters()])
+    return of.network.layout.vector(arrays)
 
 
 def train(job: Job) -> tuple[Arrays, Mapping[str, float]]:

@@ -2,30 +2,26 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
-from typing import Literal
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from fedawe.core.errors import UserError
 from fedawe.core.metric import Metric
 from fedawe.core.rng import rng, streams
 from fedawe.tasks.augment import PAD, Augment
 from fedawe.tasks.base import Metrics, Task, Update, Work
-from fedawe.tasks.convnet import ConvNet
 from fedawe.tasks.data.labelled import Data
+from fedawe.tasks.executors import Batch
 from fedawe.tasks.module import ModuleNetwork
-from fedawe.tasks.networks import Dense, Network
+from fedawe.tasks.networks import ModelName, network_for
 from fedawe.tasks.partition import Indices, dirichlet_partition, label_frequencies
 
-ModelName = Literal["softmax", "mlp", "cnn", "paper"]
-PAPER = {"svhn": ((128,), 0.0), "cifar10": ((256, 64), 0.0), "cinic10": ((512, 256), 0.2)}  # hidden layers, dropout
 PIECE = 1024  # samples asked at once
 AT_ONCE = 2**22  # numbers that may be fetched for a whole round at once
-Batch = tuple[Tensor, Tensor, Tensor]
 
 
 @dataclass(frozen=True)
@@ -84,7 +80,7 @@ class Classification(Task):
     def __init__(
         self,
         data: Data,
-        network: Network,
+        network: ModuleNetwork,
         parts: Sequence[Indices],
         keep_empty: bool = False,
         augment: Augment | None = None,
@@ -105,9 +101,12 @@ class Classification(Task):
         self.client_weights = torch.empty(len(self.order), dtype=torch.float64).index_copy_(
             0, torch.from_numpy(self.order), torch.from_numpy(owner_weight)
         )
-        self.stacked, self.layout = network.stacked, network.layout
-        self.buffers = 0 if network.layout is None else network.layout.buffers
+        self.layout, self.buffers = network.layout, network.layout.buffers
         self.input_shape = tuple(data.shape)
+        self.computed = network.executor(len(data.shape))
+        self.executor, self.executor_why = self.computed.name, self.computed.why
+        # On a device every operation has a cost of its own, however little it computes.
+        self.stacked = self.computed.stacked or data.x_train.device.type != "cpu"
 
     @property
     def clients(self) -> int:
@@ -137,7 +136,7 @@ class Classification(Task):
         if self.augment is not None:
             named = streams(work.seed, "augment", work.t, last=clients)
             draws = torch.stack([self.augment.draw(work.steps, width, each) for each in named], 1).to(device)
-        if self.network.random:
+        if self.computed.random:
             named = streams(work.seed, "network", work.t, last=clients)
             seeds = np.stack([each.integers(2**63, size=work.steps) for each in named], 1).tolist()
         return Batches(
@@ -175,30 +174,23 @@ class Classification(Task):
 
     def gradients(self, x: Tensor, batches: Batches, step: int) -> Tensor:
         """The network's, on the samples of this step, [k, d]."""
-        module = self.network if isinstance(self.network, ModuleNetwork) else None
-        if module is not None and module.mixes and batches.padded:  # padding would be in a client's statistics
+        if self.network.mixes and batches.padded:  # padding would be in a client's statistics
             alone = enumerate(batches.alone)
             return torch.cat([self.gradients(x[n : n + 1], one, step) for n, one in alone])
         batch = self._batch(batches, step)
         if batch is None:
             return torch.zeros_like(x[:, : x.shape[1] - self.buffers])
-        seeds = batches.seeds[step] if batches.seeds else None
-        if module is not None:
-            return module.gradients(x, *batch, seeds, batches.kept)
-        return self.network.gradients(x, *batch, seeds)
+        return self.computed.gradients(x, batch, batches.kept)
 
     def descend(self, x: Tensor, batches: Batches, steps: int, update: Update) -> None:
-        """Gradient and update, step by step, in place; some networks do both in one where the update is plain."""
+        """Gradient and update, step by step, in place; in one operation where the update is plain."""
         if not update.plain:
             super().descend(x, batches, steps, update)
-        elif isinstance(self.network, Dense):
-            self.network.descend(x, self._all_batches(batches, steps), update.rate)
-        elif isinstance(self.network, ConvNet) and len(x) == 1:
-            seeds: Sequence[list[int] | None] = batches.seeds or [None] * steps
-            found = ((self._batch(batches, step), seeds[step]) for step in range(steps))
-            self.network.descend(x, ((*batch, seed) for batch, seed in found if batch is not None), update.rate)
+        elif self.network.mixes and batches.padded:
+            for n, one in enumerate(batches.alone):
+                self.descend(x[n : n + 1], one, steps, update)
         else:
-            super().descend(x, batches, steps, update)
+            self.computed.descend(x, self._all_batches(batches, steps), update.rate)
 
     def _all_batches(self, batches: Batches, steps: int) -> Iterator[Batch]:
         """Every step's batch that has something in it; where a round's samples are few, they are fetched at once."""
@@ -207,12 +199,13 @@ class Classification(Task):
             found = (self._batch(batches, step) for step in range(steps))
             return (batch for batch in found if batch is not None)
         flat, shape = batches.samples.view(-1), batches.samples.shape
-        inputs = batches.inputs.index_select(0, flat).view(*shape, -1)  # [s, k, B, features]
+        inputs = batches.inputs.index_select(0, flat).view(*shape, *batches.inputs.shape[1:])  # [s, k, B, ...]
         targets = batches.targets.index_select(0, flat).view(shape)
-        return ((inputs[step], targets[step], batches.weights) for step in range(steps))
+        seeds: Sequence[list[int] | None] = batches.seeds or [None] * steps
+        return ((inputs[step], targets[step], batches.weights, seeds[step]) for step in range(steps))
 
     def _batch(self, batches: Batches, step: int) -> Batch | None:
-        """Inputs [k, B, ...], targets [k, B] and weights [k, B] of a step; None if there is nothing in it."""
+        """Inputs [k, B, ...], targets [k, B], weights [k, B] and seeds [k] of a step; None if it has no samples."""
         width = batches.sizes[0] if len(batches.sizes) == 1 else None  # one client: its padding need not be computed
         samples, weights = batches.samples[step, :, :width], batches.weights[:, :width]
         if samples.numel() == 0:
@@ -222,7 +215,8 @@ class Classification(Task):
             inputs = Augment.apply(batches.inputs, flat, batches.draws[step, :, :width].reshape(-1, 3))
         else:
             inputs = batches.inputs.index_select(0, flat)  # several times as fast as indexing with a tensor
-        return inputs.view(*samples.shape, *inputs.shape[1:]), batches.targets[flat].view(samples.shape), weights
+        targets, seeds = batches.targets[flat].view(samples.shape), batches.seeds[step] if batches.seeds else None
+        return inputs.view(*samples.shape, *inputs.shape[1:]), targets, weights, seeds
 
     def pieces(self) -> list[tuple[bool, int]]:
         """The data in pieces that can be asked apart: (test or train, first row)."""
@@ -235,7 +229,7 @@ class Classification(Task):
         images, labels = (self.data.x_test, self.data.y_test) if test else (self.data.x_train, self.data.y_train)
         labels = labels[first : first + PIECE]
         rows = torch.arange(first, first + len(labels), device=labels.device)
-        outputs = self.network.outputs(x, self.data.inputs(images, rows))
+        outputs = self.computed.outputs(x, self.data.inputs(images, rows))
         hits = (outputs.argmax(-1) == labels).to(torch.float64)
         return torch.stack([hits, self.network.loss(outputs, labels).to(torch.float64)], 1).cpu()
 
@@ -258,39 +252,6 @@ class Classification(Task):
     def evaluate(self, x: Tensor) -> Metrics:
         """All pieces, summed up."""
         return self.summary([self.ask(x, piece) for piece in self.pieces()])
-
-
-def network_for(data: Data, model: ModelName) -> Network:
-    """Softmax regression, an MLP with 64 hidden units, a small CNN, or the paper's, in the shape of the data."""
-    shape = data.shape
-    features = shape.numel()
-    if model == "softmax":
-        return Dense((features, data.classes))
-    if model == "mlp":
-        return Dense((features, 64, data.classes))
-    if model not in ("cnn", "paper"):
-        raise UserError(f"model is {model!r}; expected softmax, mlp, cnn or paper")
-    if len(shape) != 3 or min(shape[1:]) < 4:
-        raise UserError(
-            f"a cnn needs images of at least 4 x 4; the samples of {data.name} have the shape {list(shape)}"
-        )
-    if model == "paper":
-        hidden, dropout = PAPER.get(data.name, PAPER["svhn"])
-        return ConvNet((shape[0], shape[1], shape[2]), hidden, data.classes, dropout)
-    return ModuleNetwork(partial(_small_cnn, *shape, data.classes))
-
-
-def _small_cnn(channels: int, height: int, width: int, classes: int) -> nn.Module:
-    return nn.Sequential(
-        nn.Conv2d(channels, 8, 3, padding=1),
-        nn.MaxPool2d(2),
-        nn.ReLU(),
-        nn.Conv2d(8, 16, 3, padding=1),
-        nn.MaxPool2d(2),
-        nn.ReLU(),
-        nn.Flatten(),
-        nn.Linear(16 * (height // 4) * (width // 4), classes),
-    )
 
 
 def classification(

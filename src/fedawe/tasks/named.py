@@ -12,11 +12,12 @@ import torch
 from fedawe.core.errors import UserError
 from fedawe.core.files import existing_file
 from fedawe.tasks.augment import Augment
-from fedawe.tasks.classification import Classification, ModelName, classification
+from fedawe.tasks.classification import Classification, classification
 from fedawe.tasks.data import default_folder, load
 from fedawe.tasks.data.cache import names
 from fedawe.tasks.data.labelled import Data, digits, from_npz
 from fedawe.tasks.data.sets import KNOWN
+from fedawe.tasks.networks import ModelName
 
 AugmentName = Literal["none", "image", "batch"]
 

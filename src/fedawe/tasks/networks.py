@@ -1,145 +1,111 @@
-"""Networks as functions of a flat parameter vector, for one client or for many at once."""
+"""The networks that can be asked for by name: softmax regression, an MLP, a small CNN, and those of the paper."""
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from functools import partial
 from itertools import pairwise
-from typing import Protocol
+from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.func import grad, vmap
 
+from fedawe.core.errors import UserError
 from fedawe.core.rng import rng
+from fedawe.tasks.data.labelled import Data
 from fedawe.tasks.layout import Layout
+from fedawe.tasks.module import ModuleNetwork
 
-Layers = list[tuple[Tensor, Tensor]]  # weights [k, out, in] and biases [k, out, 1]
-Loss = Callable[[Tensor, Tensor], Tensor]  # (outputs [B, ...], targets [B, ...]) -> one loss per sample [B]
-
-
-def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
-    """One loss per sample, [B]."""
-    return nn.functional.cross_entropy(outputs, targets, reduction="none")
+ModelName = Literal["softmax", "mlp", "cnn", "paper"]
+PAPER = {"svhn": ((128,), 0.0), "cifar10": ((256, 64), 0.0), "cinic10": ((512, 256), 0.2)}  # hidden layers, dropout
+WIDTH = 32  # channels of both convolutions of the paper
 
 
-class Network(Protocol):
-    """Something with parameters x [d] that can be trained and asked."""
-
-    @property
-    def stacked(self) -> bool:
-        """Whether several clients at once are the better way to train it."""
-
-    @property
-    def random(self) -> bool:
-        """Whether training draws random numbers (dropout), and so wants a seed for every client and step."""
-
-    @property
-    def layout(self) -> Layout | None:
-        """The names of its parameters and buffers; None where they have none."""
-
-    def initial(self, seed: int) -> Tensor:
-        """Its parameters before training, [d]."""
-
-    def outputs(self, x: Tensor, inputs: Tensor) -> Tensor:
-        """What the network with parameters x [d] says of inputs [N, ...], [N, ...]."""
-
-    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """The loss of each sample, [N]: what is trained and what is evaluated."""
-
-    def gradients(
-        self, x: Tensor, inputs: Tensor, targets: Tensor, weights: Tensor, seeds: Sequence[int] | None = None
-    ) -> Tensor:
-        """The gradient of sum_b weights_b loss_b at each client's own x [k, d]; inputs [k, B, ...]; [k, d]."""
+def network_for(data: Data, model: ModelName) -> ModuleNetwork:
+    """Softmax regression, an MLP with 64 hidden units, a small CNN, or the paper's, in the shape of the data."""
+    shape = data.shape
+    features = shape.numel()
+    if model == "softmax":
+        return dense((features, data.classes))
+    if model == "mlp":
+        return dense((features, 64, data.classes))
+    if model not in ("cnn", "paper"):
+        raise UserError(f"model is {model!r}; expected softmax, mlp, cnn or paper")
+    if len(shape) != 3 or min(shape[1:]) < 4:
+        raise UserError(
+            f"a cnn needs images of at least 4 x 4; the samples of {data.name} have the shape {list(shape)}"
+        )
+    image = (shape[0], shape[1], shape[2])
+    if model == "paper":
+        hidden, dropout = PAPER.get(data.name, PAPER["svhn"])
+        return paper(image, hidden, data.classes, dropout)
+    return ModuleNetwork(partial(_small_cnn, image, data.classes))
 
 
-@dataclass(frozen=True)
-class Dense:
-    """Fully connected layers with ReLU between them and cross-entropy on top, the gradient in closed form.
+def dense(sizes: Sequence[int]) -> ModuleNetwork:
+    """Fully connected layers with ReLU between them, from features to classes; (64, 10) is softmax regression."""
+    make = partial(_dense, tuple(sizes))
+    return ModuleNetwork(make, start=partial(authors_start, make))
 
-    `sizes` from features to classes: (64, 10) is softmax regression, (64, 64, 10) has one hidden layer. All clients are
-    one batched product per layer; autograd would spend its time on bookkeeping. Layout as in nn.Linear: W [out, in], b.
+
+def paper(
+    image: tuple[int, int, int] = (3, 32, 32), hidden: Sequence[int] = (128,), classes: int = 10, dropout: float = 0.0
+) -> ModuleNetwork:
+    """C(c, 32) - M - R - C(32, 32) - M - R - [Drop - L - R]* - Drop - L, 3 x 3 convolutions, 2 x 2 max-pooling.
+
+    image    [channels, height, width]
+    hidden   sizes of the hidden linear layers: (128,) SVHN, (256, 64) CIFAR-10, (512, 256) CINIC-10
+    dropout  before every linear layer; 0.2 for CINIC-10
     """
-
-    sizes: tuple[int, ...]
-    stacked = True
-    random = False
-    layout = None
-    loss = staticmethod(cross_entropy)
-
-    def initial(self, seed: int) -> Tensor:
-        """Kaiming-normal hidden layers with zero bias; the last layer U(-1/sqrt(fan_in), +), as the authors have it."""
-        draw, pieces = rng(seed, "init"), []
-        for n, (fan_in, fan_out) in enumerate(pairwise(self.sizes)):
-            if n < len(self.sizes) - 2:
-                pieces += [draw.normal(0, (2 / fan_in) ** 0.5, fan_out * fan_in), torch.zeros(fan_out).numpy()]
-            else:
-                pieces.append(draw.uniform(-(fan_in**-0.5), fan_in**-0.5, fan_out * (fan_in + 1)))
-        return torch.cat([torch.from_numpy(piece).to(torch.float32) for piece in pieces])
-
-    def layers(self, x: Tensor) -> Layers:
-        """Views of x [k, d] as weights [k, out, in] and biases [k, out, 1]."""
-        out, at = [], 0
-        for fan_in, fan_out in pairwise(self.sizes):
-            W = x[:, at : at + fan_out * fan_in].unflatten(1, (fan_out, fan_in))
-            at += fan_out * fan_in
-            out.append((W, x[:, at : at + fan_out, None]))
-            at += fan_out
-        return out
-
-    def outputs(self, x: Tensor, inputs: Tensor) -> Tensor:
-        """The logits, [N, C]."""
-        h = inputs.flatten(1)
-        for n, (W, b) in enumerate(layers := self.layers(x[None])):
-            h = torch.addmm(b[0].T, h, W[0].T)
-            if n < len(layers) - 1:
-                h.relu_()
-        return h
-
-    def gradients(
-        self, x: Tensor, inputs: Tensor, targets: Tensor, weights: Tensor, seeds: Sequence[int] | None = None
-    ) -> Tensor:
-        """The gradient is what a step of rate -1 adds to zero."""
-        del seeds
-        g = torch.zeros_like(x)
-        self._add(self.layers(g), self.layers(x), inputs, targets, weights, 1.0)
-        return g
-
-    def descend(self, x: Tensor, batches: Iterable[tuple[Tensor, Tensor, Tensor]], eta: float) -> None:
-        """x <- x - eta gradient, in place: each layer's step is one product that adds to the weights themselves."""
-        layers = self.layers(x)
-        for inputs, targets, weights in batches:
-            self._add(layers, layers, inputs, targets, weights, -eta)
-
-    def _add(
-        self, into: Layers, layers: Layers, inputs: Tensor, targets: Tensor, weights: Tensor, scale: float
-    ) -> None:
-        """into <- into + scale gradient, by hand: dz = (softmax - one hot) w, dW = dz h', db = dz 1."""
-        h = [inputs.flatten(2)]  # what every layer receives                                          [k, B, in] each
-        for W, b in layers[:-1]:
-            h.append(torch.baddbmm(b.mT, h[-1], W.mT).relu_())
-        W, b = layers[-1]
-        dz = torch.softmax(torch.baddbmm(b, W, h[-1].mT), 1)  # samples last: 10 times as fast here   [k, C, B]
-        dz.scatter_add_(1, targets[:, None], dz.new_full((), -1.0).expand(len(dz), 1, targets.shape[1]))
-        dz.mul_(weights[:, None])
-        for n in reversed(range(len(layers))):
-            # the error of the layer before, while the weights are still those of the forward pass
-            before = torch.bmm(dz.mT, layers[n][0]) if n else None
-            W, b = into[n]
-            W.baddbmm_(dz, h[n], alpha=scale)
-            b.add_(dz.sum(2, keepdim=True), alpha=scale)
-            if before is not None:
-                dz = torch.ops.aten.threshold_backward(before, h[n], 0.0).mT
+    make = partial(_paper, image, tuple(hidden), classes, dropout)
+    return ModuleNetwork(make, start=partial(authors_start, make))
 
 
-def gradients_of(loss: Callable[..., Tensor], x: Tensor, *batch: Tensor) -> Tensor:
-    """The gradient of loss(x, *batch) at each row of x [k, d]: plain autograd for one client, vmap for several."""
-    if len(x) > 1:
-        out: Tensor = vmap(grad(loss), randomness="different")(x, *batch)
-        return out
-    row = x[0].detach().requires_grad_()
-    return torch.autograd.grad(loss(row, *(piece[0] for piece in batch)), row)[0][None]
+def authors_start(make: partial[nn.Module], seed: int) -> Tensor:
+    """Kaiming-normal weights with zero bias; the last layer U(-1/sqrt(fan_in), +), as the authors have it, [d]."""
+    with torch.device("meta"):  # shapes only
+        shapes = [entry.shape for entry in Layout.of(make()).ordered]
+    draw, pieces = rng(seed, "init"), []
+    for n, shape in enumerate(shapes):
+        size = torch.Size(shape).numel()
+        fan_in = torch.Size(shapes[n - n % 2][1:]).numel()  # of the weight this is, or the bias belongs to
+        if n >= len(shapes) - 2:
+            pieces.append(draw.uniform(-(fan_in**-0.5), fan_in**-0.5, size))
+        else:
+            pieces.append(np.zeros(size) if n % 2 else draw.normal(0, (2 / fan_in) ** 0.5, size))
+    return torch.from_numpy(np.concatenate(pieces)).to(torch.float32)
 
 
-def unflattened(x: Tensor, shapes: Sequence[torch.Size]) -> list[Tensor]:
-    """A flat vector [d] as tensors of these shapes, one after another."""
-    pieces = x.split([shape.numel() for shape in shapes])
-    return [piece.view(shape) for piece, shape in zip(pieces, shapes, strict=True)]
+def _dense(sizes: tuple[int, ...]) -> nn.Module:
+    return nn.Sequential(nn.Flatten(), *_linear(sizes))
+
+
+def _paper(image: tuple[int, int, int], hidden: tuple[int, ...], classes: int, dropout: float) -> nn.Module:
+    channels, height, width = image
+    layers: list[nn.Module] = []
+    for fan_in in (channels, WIDTH):
+        layers += [nn.Conv2d(fan_in, WIDTH, 3, padding=1), nn.MaxPool2d(2), nn.ReLU()]
+    sizes = (WIDTH * (height // 4) * (width // 4), *hidden, classes)
+    return nn.Sequential(*layers, nn.Flatten(), *_linear(sizes, dropout))
+
+
+def _linear(sizes: Sequence[int], dropout: float = 0.0) -> list[nn.Module]:
+    """Fully connected layers with ReLU between them, and dropout before each."""
+    layers: list[nn.Module] = []
+    for fan_in, fan_out in pairwise(sizes):
+        layers += [nn.Dropout(dropout)] if dropout else []
+        layers += [nn.Linear(fan_in, fan_out), nn.ReLU()]
+    return layers[:-1]
+
+
+def _small_cnn(image: tuple[int, int, int], classes: int) -> nn.Module:
+    channels, height, width = image
+    return nn.Sequential(
+        nn.Conv2d(channels, 8, 3, padding=1),
+        nn.MaxPool2d(2),
+        nn.ReLU(),
+        nn.Conv2d(8, 16, 3, padding=1),
+        nn.MaxPool2d(2),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(16 * (height // 4) * (width // 4), classes),
+    )
