@@ -21,7 +21,7 @@ from fedawe.tasks.executors import Batch
 from fedawe.tasks.executors.dense import Dense
 from fedawe.tasks.executors.layers import Layers
 from fedawe.training.engines import Inline, Processes
-from fedawe.training.local import innovations
+from fedawe.training.shares import innovations
 
 SAMPLES = 6
 RATE = 0.1

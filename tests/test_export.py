@@ -25,7 +25,7 @@ from fedawe.experiments import schedule as suite
 from fedawe.experiments.schedule import Execution
 from fedawe.experiments.settings import Contender, Settings, stored
 from fedawe.results import write_csv, write_tensorboard
-from fedawe.tasks.networks import paper
+from fedawe.tasks.models import paper
 
 LABELS = ("fedawe", "fedavg(eta0=0.25)", "mifa")
 

@@ -10,8 +10,8 @@ from torch import nn
 import fedawe
 from fedawe.tasks import Augment, Classification, Data, ModuleNetwork, Update
 from fedawe.tasks.augment import gathered
-from fedawe.tasks.networks import network_for, paper
-from fedawe.training.local import innovations
+from fedawe.tasks.models import network_for, paper
+from fedawe.training.shares import innovations
 
 NETWORKS = {  # hidden layers, dropout, number of parameters
     "svhn": ((128,), 0.0, 273_706),

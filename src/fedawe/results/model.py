@@ -15,7 +15,7 @@ from fedawe.core.files import existing_file
 from fedawe.results import record as records
 from fedawe.results.record import Record
 from fedawe.tasks import Data, network_for
-from fedawe.tasks.networks import ModelName
+from fedawe.tasks.models import ModelName
 
 NAME = "model.safetensors"
 

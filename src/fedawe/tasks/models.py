@@ -1,4 +1,4 @@
-"""The networks that can be asked for by name: softmax regression, an MLP, a small CNN, and those of the paper."""
+"""Networks by name, in the shape of the data."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -13,23 +13,29 @@ from fedawe.core.errors import UserError
 from fedawe.core.rng import rng
 from fedawe.tasks.data.labelled import Data
 from fedawe.tasks.layout import Layout
+from fedawe.tasks.lstm import lstm
 from fedawe.tasks.module import ModuleNetwork
 
-ModelName = Literal["softmax", "mlp", "cnn", "paper"]
+ModelName = Literal["softmax", "mlp", "cnn", "paper", "lstm"]
 PAPER = {"svhn": ((128,), 0.0), "cifar10": ((256, 64), 0.0), "cinic10": ((512, 256), 0.2)}  # hidden layers, dropout
 WIDTH = 32  # channels of both convolutions of the paper
 
 
 def network_for(data: Data, model: ModelName) -> ModuleNetwork:
-    """Softmax regression, an MLP with 64 hidden units, a small CNN, or the paper's, in the shape of the data."""
+    """Softmax regression, an MLP with 64 hidden units, a small CNN, the paper's, or an LSTM, shaped by the data."""
     shape = data.shape
     features = shape.numel()
+    if data.text != (model == "lstm"):
+        are = "text" if data.text else f"numbers of shape {list(shape)}"
+        raise UserError(f"model is {model!r}, but the samples of {data.name} are {are}; lstm is the one for text")
+    if model == "lstm":
+        return lstm(data.classes, every=data.y_train.ndim > 1)
     if model == "softmax":
         return dense((features, data.classes))
     if model == "mlp":
         return dense((features, 64, data.classes))
     if model not in ("cnn", "paper"):
-        raise UserError(f"model is {model!r}; expected softmax, mlp, cnn or paper")
+        raise UserError(f"model is {model!r}; expected softmax, mlp, cnn, paper or lstm")
     if len(shape) != 3 or min(shape[1:]) < 4:
         raise UserError(
             f"a cnn needs images of at least 4 x 4; the samples of {data.name} have the shape {list(shape)}"
