@@ -1,8 +1,6 @@
 """The final model of a run as an nn.Module, for whoever wants to use it."""
 
 import hashlib
-from collections.abc import Sequence
-from itertools import pairwise
 from pathlib import Path
 from typing import get_args
 
@@ -16,8 +14,8 @@ from fedawe.core.errors import UserError
 from fedawe.core.files import existing_file
 from fedawe.results import record as records
 from fedawe.results.record import Record
-from fedawe.tasks import ConvNet, Data, Dense, ModuleNetwork, Network, network_for
-from fedawe.tasks.classification import ModelName
+from fedawe.tasks import Data, network_for
+from fedawe.tasks.models import ModelName
 
 NAME = "model.safetensors"
 
@@ -115,7 +113,7 @@ def _own_module(record: Record, d: int) -> nn.Module | None:
     def made(*shape: int) -> nn.Module:
         with torch.device("meta"):  # no memory, no random numbers
             none = torch.empty(1, *shape)
-            return as_module(network_for(Data(name, none, label, none, label), model))
+            return network_for(Data(name, none, label, none, label), model).make()
 
     def size(*shape: int) -> int:
         return sum(parameter.numel() for parameter in made(*shape).parameters())
@@ -130,26 +128,3 @@ def _own_module(record: Record, d: int) -> nn.Module | None:
         if d >= least and (d - least) % more == 0:
             found.append((*start, step * (1 + (d - least) // more)))
     return made(*found[0]) if len(found) == 1 else None
-
-
-def as_module(network: Network) -> nn.Module:
-    """One of our networks as an nn.Module that has the same parameters in the same order, not yet their values."""
-    if isinstance(network, Dense):
-        return nn.Sequential(nn.Flatten(), *_linear(network.sizes))
-    if isinstance(network, ConvNet):
-        layers: list[nn.Module] = []
-        for out, channels, side, _ in network.shapes[:4:2]:
-            layers += [nn.Conv2d(channels, out, side, padding=1), nn.MaxPool2d(2), nn.ReLU()]
-        sizes = (network.shapes[4][1], *network.hidden, network.classes)
-        return nn.Sequential(*layers, nn.Flatten(), *_linear(sizes, network.dropout))
-    assert isinstance(network, ModuleNetwork)
-    return network.make()
-
-
-def _linear(sizes: Sequence[int], dropout: float = 0.0) -> list[nn.Module]:
-    """Fully connected layers with ReLU between them, and dropout before each."""
-    layers: list[nn.Module] = []
-    for fan_in, fan_out in pairwise(sizes):
-        layers += [nn.Dropout(dropout)] if dropout else []
-        layers += [nn.Linear(fan_in, fan_out), nn.ReLU()]
-    return layers[:-1]
