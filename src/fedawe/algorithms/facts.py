@@ -43,16 +43,21 @@ def is_received_mean(algorithm: Any) -> bool:
     return bool(getattr(algorithm, "received_mean", False))
 
 
+def needs_probabilities(algorithm: Any) -> bool:
+    """Whether it needs the probabilities of every round, which nobody knows outside a simulation."""
+    return bool(getattr(algorithm, "needs_p", False))
+
+
 def with_probabilities(algorithm: Any, p: Any) -> Any:
     """The algorithm with the probabilities p [T, m], if it needs them and was not given any."""
-    if getattr(algorithm, "needs_p", False) and algorithm.p is None:
+    if lacks_probabilities(algorithm):
         return dataclasses.replace(algorithm, p=p)
     return algorithm
 
 
 def lacks_probabilities(algorithm: Any) -> bool:
     """Whether it needs the probabilities of every round and was not given any."""
-    return bool(getattr(algorithm, "needs_p", False)) and algorithm.p is None
+    return needs_probabilities(algorithm) and algorithm.p is None
 
 
 def further_models(algorithm: Any, state: Any) -> Mapping[str, Tensor]:

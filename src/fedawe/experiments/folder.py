@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import filelock
 import numpy as np
@@ -24,9 +23,8 @@ from fedawe.core.environment import environment
 from fedawe.core.errors import UserError
 from fedawe.core.files import new_folder, write_atomically
 from fedawe.experiments.definition import Definition, Population
-
-FORMAT = 2
-HEAD = "experiment.json"
+from fedawe.results.folder import HEAD, folder_name
+from fedawe.results.record import FORMAT
 
 
 class Folder:
@@ -36,8 +34,8 @@ class Folder:
         self.out, self.experiment, self.command = out, experiment, command
 
     def of_run(self, label: str, seed: int) -> Path:
-        """Where a run is kept; characters of the label that cannot be in a file name are quoted."""
-        return self.out / quote(label, safe="()=,. +") / f"seed-{seed}"
+        """Where a run is kept."""
+        return self.out / folder_name(label) / f"seed-{seed}"
 
     def check(self) -> None:
         """Refuses a folder that holds something else; writes nothing."""
@@ -105,6 +103,7 @@ class Folder:
             "format": FORMAT,
             "command": self.command if was is None else was.get("command", self.command),
             "experiment": self.experiment.described(),
+            "algorithms": list(dict.fromkeys([*(was or {}).get("algorithms", []), *self.experiment.algorithms])),
             "stacked": stacked,
             "environment": now if was is None else was.get("environment", now),
         }

@@ -9,16 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from fedawe.algorithms.base import State
-from fedawe.algorithms.facts import diagnostics_of, further_models, metrics_of
+from fedawe.algorithms.facts import diagnostics_of, further_models, metrics_of, needs_probabilities
 from fedawe.core.describe import described, first_difference
 from fedawe.core.environment import environment
 from fedawe.core.errors import Diverged, UserError
 from fedawe.core.files import new_folder, write_atomically
 from fedawe.experiments import checkpoint
 from fedawe.experiments.definition import Population
-from fedawe.experiments.folder import FORMAT, Folder, other
+from fedawe.experiments.folder import Folder, other
 from fedawe.results import record as records
 from fedawe.results.record import Line, Record
+from fedawe.tasks.layout import Layout
 from fedawe.training import diagnostics
 from fedawe.training.engines import Engine
 from fedawe.training.simulate import simulate
@@ -58,14 +59,15 @@ class Run:
         self.metrics = (*task.metrics, *diagnostics.METRICS, *metrics_of(experiment.algorithms[label]))
         self.header: Line = {
             "kind": "header",
-            "format": FORMAT,
+            "format": records.FORMAT,
             "label": label,
             "name": experiment.title_of(label),
             "algorithm": described(experiment.algorithms[label]),
             "local": described(self.local),
             **experiment.described(),
             "metrics": [dataclasses.asdict(metric) for metric in self.metrics],
-            "parameters": {"x": [len(self.state.latest)]},
+            "needs_p": needs_probabilities(experiment.algorithms[label]),
+            "parameters": _parameters(task.layout, len(self.state.latest)),
             "inputs": described(task.input_shape),
             "classes": None if task.frequencies is None else int(task.frequencies.shape[1]),
             "clients": task.clients,
@@ -197,3 +199,8 @@ class Run:
             return True
         file = self.path / MODEL
         return file.exists() and hashlib.sha256(file.read_bytes()).hexdigest() == sha256
+
+
+def _parameters(layout: Layout | None, d: int) -> dict[str, list[int]]:
+    """The shapes of what is in a model's vector, in its order."""
+    return {"x": [d]} if layout is None else {entry.name: list(entry.shape) for entry in layout.ordered}

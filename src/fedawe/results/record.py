@@ -18,6 +18,7 @@ from fedawe.core.files import write_atomically
 
 Line = dict[str, Any]
 NAME = "record.jsonl"
+FORMAT = 2  # of headers and of experiment.json
 
 
 @dataclass(frozen=True)
