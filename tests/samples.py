@@ -12,6 +12,7 @@ import numpy as np
 from fedawe.availability.dynamics import Sine
 from fedawe.availability.trace import Trace
 from fedawe.core.rng import rng
+from fedawe.results.head import head_content
 from fedawe.results.record import seal
 
 CLASS_OF = {  # and display name
@@ -75,7 +76,7 @@ def experiment(
     out.mkdir(parents=True)
     head = {"format": 2, "command": f"fedawe run --task {task} --out runs/x", "experiment": shared}
     head |= {"algorithms": list(algorithms), "stacked": True, "environment": ENVIRONMENT}
-    (out / "experiment.json").write_text(json.dumps(head))
+    (out / "experiment.json").write_bytes(head_content(head))
     for seed in seeds:
         population(out, seed, rounds, clients, task, recorded)
         for label in algorithms:

@@ -18,6 +18,7 @@ LAYERS = [
     {"tasks"},
     {"algorithms"},
     {"training"},
+    {"testing"},
     {"audit"},
     {"results"},
     {"report"},

@@ -1,4 +1,5 @@
 from . import tasks as tasks
+from . import testing as testing
 from .algorithms import F3AST as F3AST
 from .algorithms import MIFA as MIFA
 from .algorithms import Algorithm as Algorithm

@@ -5,10 +5,11 @@ OUT/traces/seed-0.npz             the trace of a seed
 OUT/clients/seed-0.npz            what the clients of a seed have: sizes, label frequencies, base probabilities
 OUT/fedawe/seed-0/record.jsonl    one run: header, evaluations, last line
 OUT/fedawe/seed-0/model.safetensors
+
+All of it follows from the experiment, so a file that is damaged is written again.
 """
 
 import io
-import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,7 +24,8 @@ from fedawe.core.environment import environment
 from fedawe.core.errors import UserError
 from fedawe.core.files import new_folder, write_atomically
 from fedawe.experiments.definition import Definition, Population
-from fedawe.results.folder import HEAD, folder_name
+from fedawe.results import record as records
+from fedawe.results.head import HEAD, folder_name, head_content, read_head
 from fedawe.results.record import FORMAT
 
 
@@ -39,7 +41,7 @@ class Folder:
 
     def check(self) -> None:
         """Refuses a folder that holds something else; writes nothing."""
-        was = self._head()
+        was = self._head(lambda _: None)
         if was is None:
             return
         before, now = dict(was.get("experiment", {})), self.experiment.described()
@@ -55,21 +57,24 @@ class Folder:
 
     def stacked(self) -> bool | None:
         """How clients were grouped when it began, which decides the last bits of a result; None if it has not begun."""
-        was = self._head()
-        return None if was is None else bool(was["stacked"])
+        was = self._head(lambda _: None)
+        if was is not None:
+            return bool(was["stacked"])
+        headers = (records.read(path).header for path in sorted(self.out.glob(f"*/seed-*/{records.NAME}")))
+        return next((bool(header["stacked"]) for header in headers if "stacked" in header), None)
 
-    def _head(self) -> dict[str, Any] | None:
-        """What the folder says of itself; None if nothing has begun in it."""
+    def _head(self, warn: Callable[[str], None]) -> dict[str, Any] | None:
+        """What the folder says of itself; None if nothing has begun in it, or if what it says is damaged."""
         path = self.out / HEAD
         try:
             if path.exists():
-                was = json.loads(path.read_text(encoding="utf-8"))
-                if not isinstance(was, dict) or was.get("format") != FORMAT:
+                was = read_head(path)
+                if was is None:
+                    warn(f"{path} is damaged; it is written again")
+                elif was.get("format") != FORMAT:
                     raise UserError(f"{self.out} was written by another version of fedawe; choose another --out")
                 return was
             names = [each.name for each in self.out.iterdir()] if self.out.exists() else []
-        except json.JSONDecodeError:
-            raise UserError(f"{path} is damaged; delete the folder or choose another --out") from None
         except OSError as error:  # a file, or a folder that may not be read
             raise UserError(
                 f"{self.out} is not the folder of an experiment ({error.strerror}); choose another --out"
@@ -91,12 +96,12 @@ class Folder:
                 yield
         except filelock.Timeout:
             raise UserError(f"{self.out} is in use by another process; wait for it, or choose another --out") from None
-        except PermissionError as error:
+        except OSError as error:  # no permission, a read-only file system, a full disk
             raise UserError(f"{error.filename or self.out}: cannot be written ({error.strerror})") from None
 
     def prepare(self, populations: Sequence[Population], stacked: bool, warn: Callable[[str], None]) -> None:
         """What all runs share; a trace that is already there must be the beginning of this one."""
-        was, now = self._head(), environment()
+        was, now = self._head(warn), environment()
         if was is not None and (found := first_difference(was.get("environment"), now)) is not None:
             warn(f"{self.out} was begun with {other(*found)}: results may differ in their last bits")
         head = {
@@ -108,21 +113,27 @@ class Folder:
             "environment": now if was is None else was.get("environment", now),
         }
         if head != was:
-            write_atomically(self.out / HEAD, (json.dumps(head, indent=1) + "\n").encode())
+            write_atomically(self.out / HEAD, head_content(head))
         for population in populations:
-            self._trace(population)
-            clients = new_folder(self.out / "clients") / f"seed-{population.seed}.npz"
-            if not clients.exists():
-                write_atomically(clients, _clients(population))
+            self._trace(population, warn)
+            clients, content = new_folder(self.out / "clients") / f"seed-{population.seed}.npz", _clients(population)
+            if clients.exists() and clients.read_bytes() != content:
+                warn(f"{clients} is damaged; it is written again")
+            if not clients.exists() or clients.read_bytes() != content:
+                write_atomically(clients, content)
 
-    def _trace(self, population: Population) -> None:
+    def _trace(self, population: Population, warn: Callable[[str], None]) -> None:
         path, trace = new_folder(self.out / "traces") / f"seed-{population.seed}.npz", population.trace
         if path.exists():
-            before = Trace.load(path).on
-            if not np.array_equal(before, trace.on[: len(before)]):
-                raise UserError(f"{path}: another trace than that of this experiment; choose another --out")
-            if len(before) == trace.rounds:
-                return
+            try:
+                before = Trace.load(path).on
+            except UserError as error:
+                warn(f"{error}; it is written again")
+            else:
+                if not np.array_equal(before, trace.on[: len(before)]):
+                    raise UserError(f"{path}: another trace than that of this experiment; choose another --out")
+                if len(before) == trace.rounds:
+                    return
         trace.save(path)
 
 

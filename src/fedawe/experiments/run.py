@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fedawe.algorithms.base import State
+from fedawe.algorithms.buffers import with_buffers
 from fedawe.algorithms.facts import diagnostics_of, further_models, metrics_of, needs_probabilities
 from fedawe.core.describe import described, first_difference
 from fedawe.core.environment import environment
@@ -19,7 +20,6 @@ from fedawe.experiments.definition import Population
 from fedawe.experiments.folder import Folder, other
 from fedawe.results import record as records
 from fedawe.results.record import Line, Record
-from fedawe.tasks.layout import Layout
 from fedawe.training import diagnostics
 from fedawe.training.engines import Engine
 from fedawe.training.simulate import simulate
@@ -52,7 +52,8 @@ class Run:
     ) -> None:
         experiment, task = folder.experiment, population.task
         self.label, self.population, self.stacked = label, population, stacked
-        self.algorithm, self.local = experiment.algorithm(label, population.trace), experiment.local_of(label)
+        self.algorithm = with_buffers(experiment.algorithm(label, population.trace), task.buffers)
+        self.local = experiment.local_of(label)
         self.evaluate_every, self.checkpoint_every = experiment.evaluate_every, checkpoint_every
         self.path = folder.of_run(label, population.seed)
         self.state: State = self.algorithm.init(task.initial(population.seed), task.clients)
@@ -67,7 +68,7 @@ class Run:
             **experiment.described(),
             "metrics": [dataclasses.asdict(metric) for metric in self.metrics],
             "needs_p": needs_probabilities(experiment.algorithms[label]),
-            "parameters": _parameters(task.layout, len(self.state.latest)),
+            "parameters": self._shapes(),
             "inputs": described(task.input_shape),
             "classes": None if task.frequencies is None else int(task.frequencies.shape[1]),
             "clients": task.clients,
@@ -75,6 +76,13 @@ class Run:
             "stacked": stacked,
             "versions": environment(),
         }
+
+    def _shapes(self) -> dict[str, list[int]]:
+        """The shape of every parameter and buffer, in the order of the vector; without names there is one vector, x."""
+        layout = self.population.task.layout
+        if layout is None:
+            return {"x": [len(self.state.latest)]}
+        return {entry.name: list(entry.shape) for entry in layout.ordered}
 
     @property
     def name(self) -> str:
@@ -137,7 +145,7 @@ class Run:
                 end = self._rounds(state, kept, engine, writer, write, tell)
             except Diverged as stopped:
                 end = {"status": "diverged", "message": f"{self.name}: {stopped}"}
-                checkpoint.clear(self.path)
+                checkpoint.prune(self.path, 0)  # nothing can go on from there
             write({"kind": "end", **end})
         return records.read(file)
 
@@ -173,10 +181,12 @@ class Run:
                 last = evaluate(n, len(step.A))
             if n % self.checkpoint_every == 0 or n == total:  # the last one is where a longer run goes on
                 writer.sync()  # a checkpoint promises that every evaluation before it is on the disk
-                checkpoint.save(self.path, state, keep=1 if n == total else checkpoint.KEPT)
+                checkpoint.save(self.path, state)
             tell(Progress(self.name, n, total, len(step.A), last, deciding))
-        model = checkpoint.to_bytes({"x": self.algorithm.model(state)})
+        x, layout = self.algorithm.model(state), population.task.layout
+        model = checkpoint.to_bytes({"x": x} if layout is None else layout.state_dict(x))
         write_atomically(self.path / MODEL, model)
+        checkpoint.prune(self.path, 1)
         return {"status": "complete", "model_sha256": hashlib.sha256(model).hexdigest()}
 
     def _metrics(self, state: State, engine: Engine) -> Line:
@@ -199,8 +209,3 @@ class Run:
             return True
         file = self.path / MODEL
         return file.exists() and hashlib.sha256(file.read_bytes()).hexdigest() == sha256
-
-
-def _parameters(layout: Layout | None, d: int) -> dict[str, list[int]]:
-    """The shapes of what is in a model's vector, in its order."""
-    return {"x": [d]} if layout is None else {entry.name: list(entry.shape) for entry in layout.ordered}

@@ -11,8 +11,9 @@ from typing import Any
 from fedawe.core.errors import UserError
 from fedawe.core.files import new_folder, write_atomically
 from fedawe.results.fields import settings_of
-from fedawe.results.folder import RunResult, RunSet, folder_name
+from fedawe.results.folder import RunResult, RunSet
 from fedawe.results.frame import Warn, below
+from fedawe.results.head import folder_name
 from fedawe.results.metrics import metrics_of, variants_of
 from fedawe.results.participation import SUFFIX
 

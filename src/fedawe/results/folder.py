@@ -4,14 +4,13 @@ Nothing here fails because a run is unfinished, diverged or damaged: that is sai
 The folder of a deployment has its record and its trace directly in it, and is an experiment with one run.
 """
 
-import json
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
 import numpy as np
 import numpy.typing as npt
@@ -20,15 +19,10 @@ from fedawe.availability.trace import Trace
 from fedawe.core.errors import UserError
 from fedawe.results import record as records
 from fedawe.results.fields import Settings, class_path, settings_of
+from fedawe.results.head import HEAD, read_head
 
 Array = npt.NDArray[np.float64]
 Status = Literal["complete", "diverged", "unfinished", "damaged"]
-HEAD = "experiment.json"
-
-
-def folder_name(label: str) -> str:
-    """The folder of an algorithm's runs: characters of the label that cannot be in a file name are quoted."""
-    return quote(label, safe="()=,. +")
 
 
 @dataclass(frozen=True)
@@ -240,13 +234,12 @@ def _head(path: Path, problems: list[str]) -> dict[str, Any] | None:
     if not path.exists():
         return None
     try:
-        head = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        head = read_head(path)
+    except OSError:
         head = None
-    if isinstance(head, dict) and "format" in head and head["format"] != records.FORMAT:
-        raise UserError(_other_format(path, head["format"]))
-    kinds = {"experiment": dict, "environment": dict, "algorithms": list}
-    if isinstance(head, dict) and all(isinstance(head.get(key, kind()), kind) for key, kind in kinds.items()):
+    if head is not None:
+        if head.get("format") != records.FORMAT:
+            raise UserError(_other_format(path, head.get("format")))
         return head
     problems.append(f"{path}: is damaged; the command and the versions are not known")
     return None
