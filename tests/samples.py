@@ -52,7 +52,7 @@ METRICS = {
     "undecided": [metric("consensus", None), metric("test_perplexity", "lower"), metric("hits", "higher")],
     "undeclared": [],
 }
-DIAGNOSTICS = [metric("live_versions", None, "FedAWE: versions held")]
+DIAGNOSTICS = [metric("active", None, "active clients"), metric("live_versions", None, "FedAWE: versions held")]
 
 
 def experiment(
@@ -106,7 +106,7 @@ def header_of(label: str, seed: int, shared: Mapping[str, Any], task: str, clien
     """The first line of a record."""
     base, _, options = label.partition("(")
     kind, name = CLASS_OF.get(base, (f"my.rules:{base.title()}", base))
-    own = dict(option.split("=") for option in options.rstrip(")").split(",") if "=" in option)
+    own = dict(option.split("=", 1) for option in options.rstrip(")").split(",") if "=" in option)
     local = {"class": "fedawe.training.local:Local", "rate": {"class": "fedawe.training.local:Rate", "eta0": 0.1}}
     return {
         "kind": "header",

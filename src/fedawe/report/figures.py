@@ -89,6 +89,7 @@ def _metric(metric: Metric, comparison: Comparison) -> Json:
         "curves": curves,
     }
     finals = [s.mean for s in comparison.main if s.mean is not None]
+    finals += [float(line.mean[-1]) for key, line in found.items() if key in runs.labels and len(line.rounds)]
     if compared and finals and metric.sign:
         scale = 100 if metric.share else 1
         out["end"] = [short(bound) for bound in end_range([scale * final for final in finals], metric, log)]
@@ -96,7 +97,7 @@ def _metric(metric: Metric, comparison: Comparison) -> Json:
 
 
 def end_range(finals: Sequence[float], metric: Metric, log: bool) -> tuple[float, float]:
-    """Where the results lie, with more room on the side that curves come from; a curve may begin outside of it.
+    """Where results and ends of curves lie, with more room on the side that curves come from; a curve may begin outside of it.
 
     >>> end_range([2.0, 4.0], Metric("loss", better="lower"), log=False)
     (1.2, 7.0)

@@ -18,7 +18,7 @@ def model_name(variant: str) -> str:
 
 
 def metrics_of(runs: RunSet) -> tuple[Metric, ...]:
-    """The metrics that evaluations have: the one that decides, others with a direction, diagnostics, undeclared ones.
+    """The metrics that evaluations have: the one that decides, others with a direction, undeclared ones, diagnostics.
 
     Where nothing has been evaluated yet, those that are declared.
     """
@@ -26,7 +26,7 @@ def metrics_of(runs: RunSet) -> tuple[Metric, ...]:
     models = tuple(f"{variant}_" for variant in variants_of(runs))
     known = [metric for name, metric in declared.items() if name in present or not present]
     unknown = [Metric(name, better=None) for name in present if name not in declared and not name.startswith(models)]
-    return tuple(sorted([*known, *unknown], key=lambda metric: (not metric.decides, metric.better is None)))
+    return tuple(sorted([*unknown, *known], key=lambda metric: (not metric.decides, metric.better is None)))
 
 
 def variants_of(runs: RunSet) -> tuple[str, ...]:
