@@ -411,29 +411,27 @@ def test_several_experiments_are_not_one(tmp_path: Path) -> None:
 
 
 def test_the_folder_of_a_deployment_is_an_experiment_with_one_run(tmp_path: Path) -> None:
-    """The record and the trace lie directly in it; lines have fields of their own."""
-    made = samples.experiment(tmp_path / "x", ["fedawe"], [3], task="text")
-    out = tmp_path / "fleet"
-    out.mkdir()
+    """Beside evaluations its record has a line for every round."""
+    out = samples.experiment(tmp_path / "x", ["fedawe"], [3], task="text")
     more = {"clients": [1, 4], "refused": {"late": 2}, "closed": "quorum", "bytes_down": 10, "bytes_up": 20}
-    kept = samples.lines(made, "fedawe", 3)
-    rounds = [{**line, **more, "round_seconds": 0.5} if line["kind"] == "evaluation" else line for line in kept]
-    samples.write(tmp_path / "y", "fedawe", 3, rounds)
-    shutil.copy(samples.record(tmp_path / "y", "fedawe", 3), out / "record.jsonl")
-    shutil.copy(made / "traces" / "seed-3.npz", out / "trace.npz")
+    header, *evaluations, end = samples.lines(out, "fedawe", 3)
+    rounds = [{"kind": "round", "round": n, **more, "round_seconds": 0.5} for n in range(1, 61)]
+    between = sorted([*rounds, *evaluations], key=lambda line: (line["round"], line["kind"] == "evaluation"))
+    samples.write(out, "fedawe", 3, [{**header, "deployment": {"config": {"lr": 0.1}}}, *between, end])
     found = fedawe.load(out)
     assert [(run.label, run.seed, run.status) for run in found.runs.runs] == [("fedawe", 3, "complete")]
     assert found.runs.traces[3].rounds == 60
     assert found.compare().metric.name == "test_perplexity"
-    assert found.runs.runs[0].series("refused_late") == dict.fromkeys(range(0, 61, 5), 2)
+    assert found.runs.runs[0].series("refused_late") == dict.fromkeys(range(5, 61, 5), 2)
     frame = found.frame()
-    assert set(frame.refused_late) == {2}
-    assert set(frame.closed) == {"quorum"}
+    assert len(frame) == 13
+    assert set(frame.refused_late.dropna()) == {2}
+    assert set(frame.closed.dropna()) == {"quorum"}
     assert set(frame.clients) == {30}  # of the header, not the list of a line
+    assert set(frame["deployment.config.lr"]) == {0.1}
     assert found.report().read_text().count("<article") == 1
-    shutil.copytree(made, tmp_path / "both" / "simulated")
-    shutil.copytree(out, tmp_path / "both" / "deployed")
-    assert [runs.path.name for runs in load_all(tmp_path / "both")] == ["deployed", "simulated"]
+    alone = fedawe.load(out / "fedawe" / "seed-3")  # the folder of the run itself
+    assert [(run.label, run.seed) for run in alone.runs.runs] == [("fedawe", 3)]
 
 
 def test_a_suite_is_several_experiments(tmp_path: Path) -> None:

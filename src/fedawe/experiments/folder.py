@@ -29,6 +29,11 @@ from fedawe.results.head import HEAD, folder_name, head_content, read_head
 from fedawe.results.record import FORMAT
 
 
+def path_of_run(out: Path, label: str, seed: int) -> Path:
+    """Where a run is kept."""
+    return out / folder_name(label) / f"seed-{seed}"
+
+
 class Folder:
     """The folder of an experiment; made or checked by `prepare`, and not used by anybody else while `held`."""
 
@@ -37,7 +42,7 @@ class Folder:
 
     def of_run(self, label: str, seed: int) -> Path:
         """Where a run is kept."""
-        return self.out / folder_name(label) / f"seed-{seed}"
+        return path_of_run(self.out, label, seed)
 
     def check(self) -> None:
         """Refuses a folder that holds something else; writes nothing."""

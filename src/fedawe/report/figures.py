@@ -97,7 +97,7 @@ def _metric(metric: Metric, comparison: Comparison) -> Json:
 
 
 def end_range(finals: Sequence[float], metric: Metric, log: bool) -> tuple[float, float]:
-    """Where results and ends of curves lie, with more room on the side that curves come from; a curve may begin outside of it.
+    """Where results and ends of curves lie, with more room on the side that curves come from.
 
     >>> end_range([2.0, 4.0], Metric("loss", better="lower"), log=False)
     (1.2, 7.0)

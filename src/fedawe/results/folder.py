@@ -1,7 +1,7 @@
 """An experiment read back from its folder: runs, traces, and what the clients have.
 
 Nothing here fails because a run is unfinished, diverged or damaged: that is said of the run, and the others are read.
-The folder of a deployment has its record and its trace directly in it, and is an experiment with one run.
+The folder of a deployment is that of an experiment with one run; so is the folder of one run.
 """
 
 import zipfile
@@ -64,8 +64,12 @@ class RunResult:
 
     @cached_property
     def lines(self) -> list[records.Line]:
-        """Its evaluations; the numbers in a nested field, such as `refused` of a deployment, are `refused_late`."""
-        return [_flat(line) for line in self.record.evaluations]
+        """Its evaluations, each with what a deployment says of its round.
+
+        The numbers in a nested field, such as `refused`, are on one level: `refused_late`.
+        """
+        rounds = {line["round"]: line for line in self.record.rounds}
+        return [{**_flat(rounds.get(line["round"], {})), **_flat(line)} for line in self.record.evaluations]
 
     def series(self, name: str) -> dict[int, Any]:
         """The values of a metric, by the number of rounds completed."""
@@ -165,7 +169,7 @@ class RunSet:
 
 
 def load(out: Path) -> RunSet:
-    """Read the folder of one experiment or of one deployment."""
+    """Read the folder of an experiment, of a deployment or of one run."""
     if not out.is_dir():
         raise UserError(f"{out}: {'is a file, not a folder' if out.exists() else 'no such folder'}")
     problems: list[str] = []
@@ -180,9 +184,7 @@ def load(out: Path) -> RunSet:
     traces: dict[int, Trace] = {}
     clients: dict[int, Clients] = {}
     for seed in sorted({run.seed for run in runs}):
-        here = out / "trace.npz"  # of a deployment
-        there = out / "traces" / f"seed-{seed}.npz"
-        if (path := there if there.exists() or len(runs) > 1 else here).exists():
+        if (path := out / "traces" / f"seed-{seed}.npz").exists():
             try:
                 traces[seed] = Trace.load(path)
             except UserError as error:
@@ -207,12 +209,10 @@ def load(out: Path) -> RunSet:
 
 def load_all(out: Path) -> list[RunSet]:
     """The experiment in the folder, or those in the folders below it."""
-    if out.is_dir() and not (out / HEAD).exists() and not (out / records.NAME).exists():
+    if out.is_dir() and not (out / HEAD).exists():
         below = sorted(path.parent for path in out.rglob(HEAD))
-        runs = (path.parent for path in out.rglob(records.NAME))
-        alone = (run for run in runs if not run.name.startswith("seed-"))  # deployments
-        if found := sorted({*below, *alone}):
-            return [load(path) for path in found]
+        if below:
+            return [load(path) for path in below]
     return [load(out)]
 
 
@@ -246,7 +246,7 @@ def _head(path: Path, problems: list[str]) -> dict[str, Any] | None:
 
 
 def _runs(out: Path) -> list[RunResult]:
-    """A run is a folder LABEL/seed-S, or the folder of a deployment; one without a record has only just begun."""
+    """A run is a folder LABEL/seed-S, or the folder that was given; one without a record has only just begun."""
     runs = []
     if (path := out / records.NAME).exists():
         record = records.read(path)

@@ -18,7 +18,7 @@ from fedawe.core.files import existing_file
 from fedawe.results import record as records
 from fedawe.results.record import Record
 from fedawe.tasks import ConvNet, Data, Dense, Layout, ModuleNetwork, Network, network_for
-from fedawe.tasks.classification import ModelName
+from fedawe.tasks.models import ModelName
 
 NAME = "model.safetensors"
 Shapes = dict[str, list[int]]
@@ -52,7 +52,7 @@ def load_model(path: str | Path, module: nn.Module | None = None) -> nn.Module:
 
 
 def _record(file: Path) -> Record | None:
-    """The record beside the model, which must be that of a complete run; None if there is none."""
+    """The record beside the model; None if there is none. A final model must be that of a complete run."""
     path = file.with_name(records.NAME)
     if not path.exists():
         if file.name == NAME and not file.exists() and file.parent.is_dir():
@@ -61,7 +61,7 @@ def _record(file: Path) -> Record | None:
     record = records.read(path)
     if record.problem is not None:
         raise UserError(f"{record.problem}; run the same command again to mend it")
-    if record.status != "complete":
+    if file.name == NAME and record.status != "complete":
         raise UserError(f"{file.parent}: the run is {record.status}, so it has no final model")
     return record
 
@@ -69,7 +69,7 @@ def _record(file: Path) -> Record | None:
 def _tensors(file: Path, record: Record | None) -> Tensors:
     """What the file holds, if it is the model that the record speaks of: a vector x, or tensors by name."""
     content = existing_file(file).read_bytes()
-    if record is not None and record.end is not None:
+    if file.name == NAME and record is not None and record.end is not None:
         sha256 = record.end.get("model_sha256")
         if sha256 is not None and sha256 != hashlib.sha256(content).hexdigest():
             raise UserError(f"{file}: is not the model of the record beside it; run the same command again to mend it")
@@ -129,10 +129,14 @@ def _own_module(header: Mapping[str, Any]) -> nn.Module | None:
     if not isinstance(task, Mapping) or task.get("model") not in get_args(ModelName) or not inputs or not classes:
         return None
     name = str(task.get("name", ""))
-    label = torch.tensor([int(classes) - 1])
+    text = task["model"] == "lstm"
+    if text and name != "chars":  # the header does not say whether every position has a label of its own
+        return None
     with torch.device("meta"):  # no memory, no random numbers
-        none = torch.empty(1, *inputs)
-        return as_module(network_for(Data(Path(name).stem, none, label, none, label), task["model"]))
+        x = torch.empty(1, *inputs)
+        y = torch.empty(1, *inputs if text else ())
+        data = Data(Path(name).stem, x, y, x, y, text=text, known_classes=int(classes))
+        return as_module(network_for(data, task["model"]))
 
 
 def as_module(network: Network) -> nn.Module:
