@@ -35,8 +35,9 @@ from fedawe.deploy.about import MAY_DIFFER
 from fedawe.deploy.session import Progress
 from fedawe.deploy.store import Index, Store
 from fedawe.experiments.checkpoint import KEPT, digest_of, newest_first
-from fedawe.experiments.folder import HEAD, head_content, other, path_of_run
+from fedawe.experiments.folder import other, path_of_run
 from fedawe.results import record as records
+from fedawe.results.head import HEAD, head_content
 from fedawe.results.record import FORMAT, Line, Record
 
 PATIENCE = 60.0  # seconds that a server app which is going down may still hold the folder
@@ -96,6 +97,7 @@ class Folder:
             "format": FORMAT,
             "command": "",
             "experiment": {name: header[name] for name in names},
+            "algorithms": [header["label"]],
             "stacked": False,
             "environment": header["versions"],
         }
