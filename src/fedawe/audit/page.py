@@ -16,8 +16,8 @@ from fedawe.audit.groups import Groups
 from fedawe.core.files import write_atomically
 from fedawe.core.palette import looks
 
-TEMPLATES = Path(__file__).parent / "audit" / "templates"
-STYLE = Path(__file__).parent / "report" / "templates" / "page.css"  # one look for all pages
+TEMPLATES = Path(__file__).parent / "templates"
+STYLE = Path(__file__).parent.parent / "report" / "templates" / "page.css"  # one look for all pages
 ROWS, COLUMNS = 240, 720  # of the heat map; more clients or rounds are averaged
 BARS = 300  # clients drawn one by one; more are averaged
 BINS = 40  # of a histogram
