@@ -40,7 +40,7 @@ def test_half_as_much_is_noticed_too():
 
 @pytest.mark.parametrize("q", [0.01, 0.02, 0.1, 0.5])
 def test_persistent_clients_raise_no_more_alarms_than_chance(q):
-    """200 clients that never change: 10 expected at p < 0.05, and a binomial count above 19 has a chance of 1 in 200."""
+    """200 clients that never change: 10 expected at p < 0.05, and more than 19 once in 200 times."""
     drift = found(fleet(q, 0.4, 7, 3, m=200))
     assert drift.tested > 150
     assert drift.changed <= 19

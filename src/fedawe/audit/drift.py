@@ -9,6 +9,7 @@ with its memory). docs/audit.md has power and false alarms, which benchmarks/dri
 """
 
 import functools
+import itertools
 from dataclasses import dataclass
 
 import numpy as np
@@ -98,7 +99,9 @@ def _cut(T: int, clock: Clock | None) -> tuple[Ints, int, str] | None:
     """Where blocks begin and end (in rounds), how many are a day, and how they are called."""
     if clock is None:
         B = min(BLOCKS, T // 10)
-        return (np.linspace(0, T, B + 1).astype(np.int64), 1, f"blocks of {T // B} rounds") if B >= FEWEST_BLOCKS else None
+        return (
+            (np.linspace(0, T, B + 1).astype(np.int64), 1, f"blocks of {T // B} rounds") if B >= FEWEST_BLOCKS else None
+        )
     midnights = _whole_days(clock, T)
     days = len(midnights) - 1
     if days < FEWEST_DAYS:
@@ -110,7 +113,7 @@ def _cut(T: int, clock: Clock | None) -> tuple[Ints, int, str] | None:
     per_day = max(1, min(WITHIN, BLOCKS // days, int(np.diff(midnights).min())))
     if days * per_day < FEWEST_BLOCKS:
         return None
-    inner = [np.linspace(a, b, per_day + 1)[:-1] for a, b in zip(midnights[:-1], midnights[1:], strict=True)]
+    inner = [np.linspace(a, b, per_day + 1)[:-1] for a, b in itertools.pairwise(midnights)]
     edges = np.append(np.concatenate(inner).round(), midnights[-1]).astype(np.int64)
     return edges, per_day, "days" if per_day == 1 else f"blocks of {24 / per_day:g} h"
 

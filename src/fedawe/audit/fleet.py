@@ -1,4 +1,4 @@
-"""What a fleet is like: who is available how often and when, for how long, together with whom, and whether it changes."""
+"""What a fleet is like: who is available how often, when, for how long, together with whom, and whether it changes."""
 
 from dataclasses import dataclass
 

@@ -9,7 +9,8 @@ import numpy as np
 import polars as pl
 
 from fedawe.audit.logs.findings import shown
-from fedawe.audit.logs.tables import be_text, header, said_by
+from fedawe.audit.logs.streams import be_text, said_by
+from fedawe.audit.logs.tables import header
 from fedawe.availability.dynamics import Array
 from fedawe.core.errors import UserError
 from fedawe.core.files import existing_file

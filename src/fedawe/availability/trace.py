@@ -105,7 +105,7 @@ class Trace:
         return part
 
     def echoes(self) -> np.ndarray[Any, np.dtype[np.int64]]:
-        """t - tau_i(t) wherever a client is available, in order of time: how stale the models of available clients are."""
+        """t - tau_i(t) wherever a client is available, in order of time: how stale its model is."""
         clients, rounds = np.nonzero(self.on.T)  # client by client, each in order of time
         gaps = np.diff(rounds, prepend=-1)
         new = np.diff(clients, prepend=-1) > 0  # a client's first round: it was never available before
@@ -143,8 +143,9 @@ class Trace:
         """Read .npz (`on` [T, m] of 0 and 1, perhaps `p`) or .csv.
 
         A CSV has a header and either `round,client` lines or `client,start,end` intervals in seconds [start, end); for
-        intervals `round_seconds` says how long a round is, and a client is available in the rounds whose beginning lies in
-        one of its intervals. `rounds` and `clients` say how many there are where the file does not.
+        intervals `round_seconds` says how long a round is, and a client is available in the rounds whose beginning lies
+        in one of its intervals. `rounds` and `clients` say how many there are where the file does not; without
+        `clients`, those of intervals are the numbers that the file has, in order.
         """
         path = existing_file(Path(path))
         if path.suffix == ".csv":
@@ -200,5 +201,7 @@ def _as_masks(on: Any) -> tuple[Mask, Mask | None]:
     if values.dtype.kind == "f" and np.isnan(values).any():
         known, values = ~np.isnan(values), np.nan_to_num(values, nan=0.0)
     if values.dtype != bool and (values.dtype.kind not in "iuf" or not np.isin(values, (0, 1)).all()):
-        raise UserError(f"a trace has only 0 and 1, and NaN where it is unknown; received {values.dtype} with other values")
+        raise UserError(
+            f"a trace has only 0 and 1, and NaN where it is unknown; received {values.dtype} with other values"
+        )
     return values.astype(bool), known
