@@ -27,8 +27,8 @@ from hand_written import HandWritten, cnn, mlp
 
 import fedawe
 from fedawe.availability import class_weights
+from fedawe.core.environment import environment
 from fedawe.experiments import checkpoint
-from fedawe.experiments.environment import environment
 from fedawe.tasks import Augment, Classification, ConvNet, Data, Dense, Task
 from fedawe.tasks.base import Metrics, Work
 from fedawe.training.engines import Engine, Inline, Processes, cores, keep_freed_memory
@@ -254,19 +254,11 @@ class Fleet(Task):
         x, y = torch.randn(20_000, 64, generator=draw), torch.randint(10, (20_000,), generator=draw)
         shards = list(np.arange(20_000).reshape(1000, 20))
         self.shards = Classification(Data("synthetic", x, y, x[:10], y[:10]), Dense((64, 10)), shards)
-        self.count = clients
+        self.count, self.stacked = clients, True
 
     @property
     def clients(self) -> int:
         return self.count
-
-    @property
-    def stacked(self) -> bool:
-        return True
-
-    @property
-    def frequencies(self) -> None:
-        return None
 
     def initial(self, seed: int) -> torch.Tensor:
         return self.shards.initial(seed)
@@ -277,8 +269,8 @@ class Fleet(Task):
     def gradients(self, x: torch.Tensor, batches: Any, step: int) -> torch.Tensor:
         return self.shards.gradients(x, batches, step)
 
-    def descend(self, x: torch.Tensor, batches: Any, steps: int, eta: float) -> None:
-        self.shards.descend(x, batches, steps, eta)
+    def descend(self, x: torch.Tensor, batches: Any, steps: int, eta: float, clip: float | None = None) -> None:
+        self.shards.descend(x, batches, steps, eta, clip)
 
     def evaluate(self, x: torch.Tensor) -> Metrics:
         return self.shards.evaluate(x)

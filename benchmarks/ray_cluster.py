@@ -23,7 +23,7 @@ import torch
 from engine import chosen, ratio, spread, svhn_like
 
 import fedawe
-from fedawe.experiments.environment import environment
+from fedawe.core.environment import environment
 from fedawe.experiments.settings import Settings, World
 from fedawe.tasks import Task
 from fedawe.training.engines import Engine, Processes, RayCluster, RayEngine, keep_freed_memory

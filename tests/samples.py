@@ -11,7 +11,7 @@ import numpy as np
 from fedawe.availability.dynamics import Sine
 from fedawe.availability.trace import Trace
 from fedawe.core.rng import rng
-from fedawe.experiments.record import seal
+from fedawe.results.record import seal
 
 ALGORITHMS = ("fedawe", "fedavg", "fedavg-all", "fedavg-known", "fedau", "f3ast", "mifa", "fedvarp")
 FINAL = dict(zip(ALGORITHMS, (0.82, 0.78, 0.70, 0.80, 0.79, 0.72, 0.81, 0.815), strict=True))

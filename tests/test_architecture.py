@@ -18,10 +18,11 @@ LAYERS = [
     {"tasks"},
     {"algorithms"},
     {"training"},
-    {"experiments"},
+    {"testing"},
     {"audit"},
     {"results"},
     {"report"},
+    {"experiments"},
     {"deploy"},
     {"paper"},
     {"__init__"},  # the public face: what it gathers may not look back at it

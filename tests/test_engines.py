@@ -9,10 +9,10 @@ import torch
 from torch import nn
 
 import fedawe
-from fedawe.experiments import record as records
 from fedawe.experiments import schedule as suite
 from fedawe.experiments.schedule import Execution
 from fedawe.experiments.settings import Contender, Settings, World
+from fedawe.results import record as records
 from fedawe.tasks import Augment, Classification, ConvNet, Data, Dense
 from fedawe.training.engines import Inline, Processes, better_stacked, cores, keep_freed_memory
 from fedawe.training.local import STACK, groups, innovations
@@ -36,7 +36,7 @@ def small(network=None, **kwargs) -> Classification:
 @pytest.mark.parametrize("stacked", [False, True])
 def test_any_number_of_workers_gives_the_same_bits(stacked):
     task = small(augment=Augment(flip=True))
-    task.stacked_clients = stacked
+    task.stacked = stacked
     local = fedawe.Local(fedawe.Rate(0.1), steps=3, batch=8, batches="epochs")
     trace = fedawe.Trace(np.random.default_rng(1).random((4, 20)) < 0.9)
     outcomes = []
@@ -61,7 +61,7 @@ def test_stacked_and_one_by_one_agree_to_rounding(network):
     X = task.initial(0).repeat(20, 1)
     G = {}
     for stacked in (False, True):
-        task.stacked_clients = stacked
+        task.stacked = stacked
         G[stacked] = innovations(task, local, X, A, 0, 0)
     torch.testing.assert_close(G[True], G[False], rtol=1e-4, atol=1e-6)
     assert not torch.equal(G[True], torch.zeros_like(G[True]))

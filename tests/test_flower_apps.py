@@ -25,7 +25,7 @@ from fedawe.deploy import strategy as strategy_module
 from fedawe.deploy.apps import algorithm_from
 from fedawe.deploy.replay import deployed, main, replay
 from fedawe.deploy.rules import rules_from
-from fedawe.experiments import record as records
+from fedawe.results import record as records
 
 EXAMPLE = Path(__file__).parent.parent / "examples" / "flower"
 
@@ -120,7 +120,7 @@ def test_replay_is_for_digits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_the_example_is_an_app_with_every_option(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     app = tomllib.loads((EXAMPLE / "pyproject.toml").read_text())["tool"]["flwr"]["app"]
     agreed = "algorithm clients num-rounds timeout quorum seed eta0 steps batch model alpha out max-norm max-versions"
-    assert {*agreed.split(), "max-absence", "authenticated"} == set(app["config"])
+    assert {*agreed.split(), "authenticated"} == set(app["config"])
     for name, value in digits.DEFAULTS.items():
         assert app["config"][name] == value
     monkeypatch.syspath_prepend(EXAMPLE)
@@ -138,8 +138,11 @@ def test_the_example_is_an_app_with_every_option(monkeypatch: pytest.MonkeyPatch
 
 
 def test_options_come_in_kebab_case() -> None:
-    rules = rules_from({"clients": 5, "max-norm": 2.0, "max-absence": 7, "out": "", "num-rounds": 3}, identity="node")
-    assert (rules.clients, rules.max_norm, rules.max_absence, rules.out) == (5, 2.0, 7, None)
+    rules = rules_from(
+        {"clients": 5, "max-norm": 2.0, "max-versions": 7, "out": "/x", "num-rounds": 3}, identity="node"
+    )
+    assert (rules.clients, rules.max_norm, rules.max_versions, rules.out) == (5, 2.0, 7, "/x")
+    assert rules_from({"clients": 5, "out": ""}).out is None
 
 
 @pytest.mark.parametrize(

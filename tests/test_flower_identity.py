@@ -10,7 +10,7 @@ from flower_grid import FakeGrid, connected, run_digits
 from fedawe.deploy.identity import Connection, Roster, connections
 from fedawe.deploy.replay import deployed, replay
 from fedawe.deploy.wire import Refused
-from fedawe.experiments import record as records
+from fedawe.results import record as records
 
 A, B, C = Connection(1, "01", "a"), Connection(2, "02", "b"), Connection(3, "03", "c")
 

@@ -18,10 +18,9 @@ from fedawe.algorithms.base import pack, unpack
 from fedawe.algorithms.versions import Versions
 from fedawe.core.errors import UserError
 from fedawe.deploy import checkpoint, digits, store
-from fedawe.deploy.absence import renewed
 from fedawe.deploy.replay import deployed, main, replay
 from fedawe.deploy.store import Store
-from fedawe.experiments import record as records
+from fedawe.results import record as records
 
 ROUNDS = 3
 
@@ -190,8 +189,9 @@ def test_another_federation_is_refused(tmp_path: Path) -> None:
     other.config = {**CONFIG, "eta0": 0.9}
     with pytest.raises(UserError, match=r"eta0 = 0.3, not 0.9"):
         start(other, tmp_path, 2)
-    with pytest.raises(UserError, match="max_absence = 0, not 3"):
-        start(unsteady(), tmp_path, 2, max_absence=3)
+    other.config = {**CONFIG, "algorithm": "fedawe:max_absence=3"}
+    with pytest.raises(UserError, match="algorithm = FedAWE"):
+        start(other, tmp_path, 2)
 
 
 def test_two_server_apps_do_not_share_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -260,23 +260,12 @@ def test_files_of_versions_that_nobody_holds_are_removed(tmp_path: Path) -> None
 
 
 def test_who_is_away_too_long_holds_the_newest_model(tmp_path: Path) -> None:
-    grid = connected([0, 1, 2])
+    grid = connected([0, 1, 2], {"algorithm": "fedawe:max_absence=4"})
     grid.plan(15.0, lambda: grid.connect(103, 3))
-    strategy = run_digits(grid, tmp_path, 20, max_absence=4)
+    strategy = run_digits(grid, tmp_path, 20)
     on = fedawe.Trace.load(tmp_path / "trace.npz").on
     first = int(np.flatnonzero(on[:, 3])[0])
     assert first > 5
     assert isinstance(strategy.state, Versions)
     assert torch.equal(replay(tmp_path), deployed(tmp_path))
     assert main(str(tmp_path)).endswith("at most 0")
-
-
-def test_the_number_of_versions_has_a_bound() -> None:
-    algorithm = fedawe.FedAWE()
-    state = algorithm.init(torch.zeros(1), 50)
-    for t in range(200):
-        state = renewed(algorithm.aggregate(state, t, torch.tensor([t % 50]), torch.ones(1, 1)), max_absence=7)
-        assert len(state.models) <= 8
-        assert (state.t + 1 - state.tau <= 7).all()
-        assert sum(state.holders.values()) == 50
-    assert renewed(state, 0) is state

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import fedawe
 from fedawe.deploy.replay import deployed, replay
-from fedawe.experiments import record as records
+from fedawe.results import record as records
 
 
 def changed(reply: Message, change: Callable[[Array], Array]) -> Message:

@@ -442,7 +442,6 @@ def test_rates_that_cannot_be_meant_are_refused(kind: type[Any], name: str, valu
         (lambda: fedawe.FedAvgKnown(torch.tensor([[0.5, -0.5]])), "p has entries"),
         (lambda: fedawe.FedAvgKnown(torch.tensor([[0.5, float("nan")]])), "p has entries"),
         (lambda: fedawe.FedAvgKnown([["a"]]), "p must be probabilities"),
-        (lambda: fedawe.FedAvgKnown(fedawe.Trace([[True]]).p), "p must be probabilities"),  # a trace without p
         (lambda: fedawe.FedAvgKnown(torch.ones(4, 2)).init(torch.zeros(1), 3), "2 columns for 3 clients"),
     ],
 )

@@ -17,16 +17,17 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 
+import batch_norm
 import matplotlib
 import numpy as np
 import pytest
 import torch
 
 import fedawe
-from fedawe.experiments import record as records
 from fedawe.experiments import schedule as suite
 from fedawe.experiments.schedule import Execution
 from fedawe.experiments.settings import Contender, Settings
+from fedawe.results import record as records
 from fedawe.tasks import Augment, Classification, ConvNet, Data
 from fedawe.training.engines import Inline, RayCluster, RayEngine, ray_actors, ray_cluster
 from fedawe.training.engines.ray_actors import Answer
@@ -153,7 +154,7 @@ def small(stacked=False) -> Classification:
     task = Classification(
         data, ConvNet((3, 16, 16), (16,), 4), list(np.arange(1440).reshape(20, 72)), augment=Augment(True)
     )
-    task.stacked_clients = stacked
+    task.stacked = stacked
     return task
 
 
@@ -183,6 +184,11 @@ def test_two_nodes_give_the_bits_of_one_process(engine, stacked):
     assert len(engine.actors) == 2  # of one core each, so each has a node
     task = small(stacked)
     assert_same(outcome(task, engine), outcome(task, Inline(task, LOCAL)))
+
+
+def test_buffers_have_the_same_bits_too(engine):
+    task, local = batch_norm.task(), fedawe.Local(fedawe.Rate(0.1), steps=3, batch=8)
+    assert_same(batch_norm.outcome(task, local, engine), batch_norm.outcome(task, local, Inline(task, local)))
 
 
 def test_a_node_lost_in_the_middle_of_a_round_changes_nothing(engine, nodes, monkeypatch):

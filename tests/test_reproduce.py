@@ -20,9 +20,9 @@ from fedawe.cli import reproduce as verb
 from fedawe.cli.main import main
 from fedawe.core.errors import UserError
 from fedawe.experiments import folder as runs
-from fedawe.experiments import record as records
 from fedawe.paper import Outcome, Plan, Readings, outcome, presets
 from fedawe.paper.plan import Item
+from fedawe.results import record as records
 from fedawe.results.folder import NAMES
 
 SEEDS = (0, 1)

@@ -14,7 +14,6 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from fedawe.availability.dynamics import Stationary
 from fedawe.availability.trace import Trace
 from fedawe.core.rng import rng
-from fedawe.experiments.record import Record
 from fedawe.paper import Plan, Readings, merged, presets
 from fedawe.paper.example1 import Cell, closed_form, heat_map, standard_error
 from fedawe.paper.fairness import standing
@@ -34,6 +33,7 @@ from fedawe.paper.tables import (
 )
 from fedawe.results.curves import Curve, first_round, smoothed
 from fedawe.results.folder import NAMES, Experiment, Run
+from fedawe.results.record import Record
 
 STANDARD_ERRORS = 4.5  # one in 150,000 for a normal law; seeds are fixed
 

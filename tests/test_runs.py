@@ -15,10 +15,10 @@ import torch
 
 from fedawe.core.errors import UserError
 from fedawe.experiments import checkpoint
-from fedawe.experiments import record as records
 from fedawe.experiments import schedule as suite
 from fedawe.experiments.schedule import Execution
 from fedawe.experiments.settings import Contender, Settings, World
+from fedawe.results import record as records
 
 SETTINGS = Settings(model="softmax", clients=20, rounds=30, batch=16, evaluate_every=4)
 ALL = ("fedawe", "fedavg", "fedavg-all", "fedavg-known", "fedau", "f3ast", "mifa", "fedvarp")

@@ -1,47 +1,10 @@
-"""Federated learning when clients come and go."""
+"""Federated learning with clients that are available only some of the time.
 
-from fedawe.algorithms import F3AST, MIFA, Algorithm, FedAU, FedAvg, FedAvgAll, FedAvgKnown, FedAWE, FedVARP
-from fedawe.availability.dynamics import Cyclic, InterleavedSine, Markov, Outages, Sine, Staircase, Stationary
-from fedawe.availability.trace import Trace
-from fedawe.core.errors import Diverged, UserError
-from fedawe.core.rng import rng
-from fedawe.results.frame import load
-from fedawe.results.model import load_model
-from fedawe.tasks import Quadratic, classification, digits, dirichlet_partition
-from fedawe.training.local import Local, Rate
-from fedawe.training.simulate import Round, simulate
+The public names are listed in `__init__.pyi`; each is imported when it is first used, because PyTorch takes seconds.
+"""
+
+import lazy_loader
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "F3AST",
-    "MIFA",
-    "Algorithm",
-    "Cyclic",
-    "Diverged",
-    "FedAU",
-    "FedAWE",
-    "FedAvg",
-    "FedAvgAll",
-    "FedAvgKnown",
-    "FedVARP",
-    "InterleavedSine",
-    "Local",
-    "Markov",
-    "Outages",
-    "Quadratic",
-    "Rate",
-    "Round",
-    "Sine",
-    "Staircase",
-    "Stationary",
-    "Trace",
-    "UserError",
-    "classification",
-    "digits",
-    "dirichlet_partition",
-    "load",
-    "load_model",
-    "rng",
-    "simulate",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

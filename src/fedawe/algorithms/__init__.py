@@ -4,24 +4,21 @@ from typing import Any
 
 from fedawe.algorithms.averages import F3AST, FedAU, FedAvg, FedAvgAll, FedAvgKnown
 from fedawe.algorithms.base import Algorithm, State
+from fedawe.algorithms.buffers import WithBuffers
+from fedawe.algorithms.facts import name_of
 from fedawe.algorithms.fedawe import FedAWE
 from fedawe.algorithms.memory import MIFA, FedVARP
 
-ALGORITHMS: dict[str, type[Any]] = {
-    "fedawe": FedAWE,
-    "fedavg": FedAvg,
-    "fedavg-all": FedAvgAll,
-    "fedavg-known": FedAvgKnown,
-    "fedau": FedAU,
-    "f3ast": F3AST,
-    "mifa": MIFA,
-    "fedvarp": FedVARP,
-}
+PAPER = (FedAWE, FedAvg, FedAvgAll, FedAvgKnown, FedAU, F3AST, MIFA, FedVARP)  # the eight that the paper compares
+
+# By their names on the command line.
+ALGORITHMS: dict[str, type[Any]] = {name_of(algorithm).lower(): algorithm for algorithm in PAPER}
 
 __all__ = [
     "ALGORITHMS",
     "F3AST",
     "MIFA",
+    "PAPER",
     "Algorithm",
     "FedAU",
     "FedAWE",
@@ -30,4 +27,6 @@ __all__ = [
     "FedAvgKnown",
     "FedVARP",
     "State",
+    "WithBuffers",
+    "name_of",
 ]

@@ -35,6 +35,9 @@ class FedAvg(OneGlobalModel[ServerState]):
     tensor([-2.])
     """
 
+    name = "FedAvg"
+    keeps = "nothing"
+
     eta_g: float = 1.0
     clip: float | None = None
 
@@ -64,6 +67,9 @@ class FedAvgAll(OneGlobalModel[ServerState]):
     tensor([-1.])
     """
 
+    name = "FedAvg-all"
+    keeps = "nothing"
+
     eta_g: float = 1.0
     clip: float | None = None
 
@@ -84,7 +90,8 @@ class FedAvgAll(OneGlobalModel[ServerState]):
 class FedAvgKnown(OneGlobalModel[ServerState]):
     """FedAvg weighted by the true probabilities of the round (Perazzone et al. 2022): w_i = 1/(m p_i^t).
 
-    p is [T, m]. Unbiased, but nobody knows p outside a simulation, and the weights have no bound.
+    p is [T, m]; None stands for the probabilities of the trace, which an experiment fills in seed by seed. The rule is
+    unbiased, but p is known in simulations only, and the weights have no bound.
 
     >>> known = FedAvgKnown(p=torch.tensor([[0.5, 1.0]]))
     >>> state = known.init(torch.zeros(1), m=2)
@@ -93,12 +100,18 @@ class FedAvgKnown(OneGlobalModel[ServerState]):
     tensor([-2.5000])
     """
 
-    p: Any
+    name = "FedAvg-known"
+    keeps = "the true probabilities"
+    needs_p = True
+
+    p: Any = None
     eta_g: float = 1.0
     clip: float | None = None
 
     def __post_init__(self) -> None:
         check_rates(self.eta_g, self.clip)
+        if self.p is None:
+            return
         try:
             p = self.p.clone() if isinstance(self.p, Tensor) else torch.from_numpy(np.array(self.p))
         except TypeError:
@@ -111,6 +124,8 @@ class FedAvgKnown(OneGlobalModel[ServerState]):
 
     def init(self, x0: Tensor, m: int) -> ServerState:
         """x^0."""
+        if self.p is None:
+            raise UserError("FedAvgKnown needs the probabilities of every round; give p, an array [rounds, clients]")
         if self.p.shape[1] != m:
             raise UserError(f"p has {self.p.shape[1]} columns for {m} clients")
         return ServerState(t=-1, m=m, x=first_model(x0, m))
@@ -152,6 +167,9 @@ class FedAU(OneGlobalModel[IntervalState]):
     >>> fedau.model(state), state.omega
     (tensor([-3.]), tensor([1.5000]))
     """
+
+    name = "FedAU"
+    keeps = "3 numbers per client"
 
     K: int = 50
     eta_g: float = 1.0
@@ -208,6 +226,9 @@ class F3AST(OneGlobalModel[RateState]):
     >>> f3ast.model(state), state.r
     (tensor([-0.6667]), tensor([0.7500, 0.2500]))
     """
+
+    name = "F3AST"
+    keeps = "1 number per client"
 
     beta: float = 0.001
     eta_g: float = 1.0

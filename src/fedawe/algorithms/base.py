@@ -75,6 +75,13 @@ T = TypeVar("T", bound=ServerState)
 class OneGlobalModel(Generic[T]):
     """`start` and `model` of an algorithm in which every client begins at the global model."""
 
+    clip: float | None
+
+    @property
+    def linear(self) -> bool:
+        """Whether the model is linear in the innovations; a clip is not."""
+        return self.clip is None
+
     def start(self, state: T, A: Tensor) -> Tensor:
         """x^t for everyone, [k, d]."""
         return state.x.repeat(len(known_clients(A, state)), 1)

@@ -1,11 +1,14 @@
 """FedAWE: adaptive innovation echoing and implicit gossiping (Algorithm 1 of the paper)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal
 
 from torch import Tensor
 
 from fedawe.algorithms.base import check_rates, check_whole, clipped, first_model, received
 from fedawe.algorithms.versions import Versions
+from fedawe.core.errors import UserError
+from fedawe.core.metric import Metric
 
 
 @dataclass(frozen=True)
@@ -18,9 +21,17 @@ class FedAWE:
     `model` is x-bar, the mean of what all m clients hold: every client's innovations weigh the same in it, whoever was
     there when (Proposition 1). `state.latest` is x^{t+1}. An empty round changes nothing; every echo grows by one.
 
-    eta_g     the server's rate
-    clip      largest norm of the averaged echoed update, before eta_g (the authors' code has 0.5; their text, none)
-    max_echo  largest echo; bounds the first step of a client that was away for very long, at the price of Proposition 1
+    eta_g        the server's rate
+    clip         largest norm of the averaged echoed update, before eta_g (the authors' code has 0.5; their text, none)
+    max_echo     largest echo; bounds the first step of a client that was absent for very long, at the price of
+                 Proposition 1
+    max_absence  a client that was absent for more rounds than this holds the newest version from then on, as if it had
+                 been active without an innovation in the round that made it. That bounds the number of versions; what
+                 the client missed is not made up for, so Proposition 1 holds for absences up to this
+    average      which clients `model` averages over. "all": all m, the paper's x-bar. "active": those that have been
+                 active at least once; the others hold the initial model. x-bar over n such clients is x^0 minus eta_g/n
+                 times the sum of all echoed innovations, so Proposition 1 holds among these n. None: "all" in a
+                 simulation; a deployment, in which m may be far too large, takes "active"
 
     Two clients on a line, G_i = 1 whenever active. Client 1 misses round 0, so its first innovation counts twice:
 
@@ -33,13 +44,26 @@ class FedAWE:
     (tensor([-2.]), tensor([-2.]))
     """
 
+    name = "FedAWE"
+    keeps = "the versions that clients hold (about 20 for 100 clients) and one integer per client"
+    received_mean = True
+    metrics = (
+        Metric("live_versions", "FedAWE: versions held", better=None),
+        Metric("consensus", "FedAWE: mean squared distance of clients' models from x̄", better=None),
+    )
+
     eta_g: float = 1.0
     clip: float | None = None
     max_echo: int | None = None
+    max_absence: int | None = None
+    average: Literal["all", "active"] | None = None
 
     def __post_init__(self) -> None:
         check_rates(self.eta_g, self.clip)
         check_whole("max_echo", self.max_echo, ", or None for no limit")
+        check_whole("max_absence", self.max_absence, ", or None for no limit")
+        if self.average not in ("all", "active", None):
+            raise UserError(f"average is {self.average!r}; expected 'all' or 'active'")
 
     def init(self, x0: Tensor, m: int) -> Versions:
         """x_i^0 = x^0 and tau_i = -1 for every client."""
@@ -51,6 +75,10 @@ class FedAWE:
 
     def aggregate(self, state: Versions, t: int, A: Tensor, G: Tensor) -> Versions:
         """Echo, then gossip among A."""
+        state = self._advanced(state, t, A, G)
+        return state if self.max_absence is None else state.renewed(self.max_absence)
+
+    def _advanced(self, state: Versions, t: int, A: Tensor, G: Tensor) -> Versions:
         A, G = received(state, t, A, G)
         if len(A) == 0:
             return state.after(t)
@@ -61,5 +89,22 @@ class FedAWE:
         return state.advance(t, A, state.mean(A) - self.eta_g * update)
 
     def model(self, state: Versions) -> Tensor:
-        """x-bar = (1/m) sum_i x_i, [d]."""
-        return state.mean()
+        """x-bar = (1/m) sum_i x_i, or the mean over the clients that have been active, [d]."""
+        return state.mean_of_active() if self.average == "active" else state.mean()
+
+    def deployed(self) -> "FedAWE":
+        """As it is deployed unless an average was chosen: over the clients that have been active."""
+        return replace(self, average=self.average or "active")
+
+    @property
+    def linear(self) -> bool:
+        """Whether the model is linear in the innovations; a clip is not."""
+        return self.clip is None
+
+    def also(self, state: Versions) -> dict[str, Tensor]:
+        """The last aggregate."""
+        return {"latest": state.latest}
+
+    def diagnostics(self, state: Versions) -> dict[str, float]:
+        """How many models are kept, and how far apart they are."""
+        return {"live_versions": len(state.models), "consensus": state.consensus()}

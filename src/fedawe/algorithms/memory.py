@@ -62,6 +62,9 @@ class MIFA(OneGlobalModel[MemoryState]):
     tensor([-4.])
     """
 
+    name = "MIFA"
+    keeps = "one model per client"
+
     eta_g: float = 1.0
     clip: float | None = None
     memory_rate: Rate | None = None
@@ -103,6 +106,9 @@ class FedVARP(OneGlobalModel[MemoryState]):
     >>> fedvarp.model(state)
     tensor([-7.])
     """
+
+    name = "FedVARP"
+    keeps = "one model per client"
 
     eta_g: float = 1.0
     clip: float | None = None

@@ -4,12 +4,14 @@ FedAWE's x-bar is such a mean, over past global models, and averaging alone is k
 gossip do from what averaging does, every algorithm can be given the same kind of average.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
 
 from fedawe.algorithms.base import Algorithm, State, known_clients
+from fedawe.algorithms.facts import diagnostics_of, further_models
 from fedawe.algorithms.versions import Versions
 
 
@@ -65,3 +67,11 @@ class Received:
     def received(self, state: ReceivedState) -> Tensor:
         """The mean over all m clients of the model each received last, [d]."""
         return state.held.mean()
+
+    def also(self, state: ReceivedState) -> dict[str, Tensor]:
+        """The algorithm's own, and the received mean."""
+        return {**further_models(self.algorithm, state.own), "received": self.received(state)}
+
+    def diagnostics(self, state: ReceivedState) -> Mapping[str, float]:
+        """The algorithm's own."""
+        return diagnostics_of(self.algorithm, state.own)

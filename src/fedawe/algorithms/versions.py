@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -44,6 +44,42 @@ class Versions(State):
         for v in sorted(holders):
             mean.add_(self.models[v], alpha=holders[v] / n)
         return mean
+
+    def mean_of_active(self) -> Tensor:
+        """The mean of x_i^t over the clients that no longer hold x0; x0 while nobody has been active, [d]."""
+        never = self.holders.get(-1, 0)
+        if never in (0, self.m):
+            return self.mean()
+        mean = torch.zeros_like(self.latest)
+        for v in sorted(set(self.holders) - {-1}):
+            mean.add_(self.models[v], alpha=self.holders[v] / (self.m - never))
+        return mean
+
+    def renewed(self, max_absence: int) -> "Versions":
+        """The state in which clients whose echo would exceed `max_absence` hold the newest version.
+
+        >>> import fedawe
+        >>> algorithm = fedawe.FedAWE(max_absence=2)
+        >>> state = algorithm.init(torch.zeros(1), m=2)
+        >>> for t in range(3):
+        ...     state = algorithm.aggregate(state, t, torch.tensor([0]), torch.ones(1, 1))
+        >>> state.tau, sorted(state.models)    # client 1 was never active; its echo in round 2 would have been 3
+        (tensor([2, 1]), [1, 2])
+        """
+        newest = max(self.models)
+        absent = (self.t + 1 - self.tau > max_absence) & (self.tau < newest)
+        if not absent.any():
+            return self
+        tau = self.tau.clone()
+        tau[absent] = newest
+        holders = dict(Counter(tau.tolist()))
+        models = {version: model for version, model in self.models.items() if version in holders}
+        return replace(self, tau=tau, models=models, holders=holders)
+
+    def consensus(self) -> float:
+        """(1/m) sum_i ||x_i - x-bar||^2: how far apart the clients' models are, from the distinct versions."""
+        centre = self.mean()
+        return sum(n * float(torch.sum((self.models[v] - centre) ** 2)) for v, n in self.holders.items()) / self.m
 
     def advance(self, t: int, A: Tensor, x: Tensor) -> "Versions":
         """The state after round t, in which the clients A [k] shared x^{t+1} = x [d]; nobody else hears of it."""

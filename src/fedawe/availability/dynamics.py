@@ -21,7 +21,16 @@ Mask = npt.NDArray[np.bool_]
 
 
 class Dynamics(ABC):
-    """A rule for who is available when; subclass with `trajectory` to add your own."""
+    """A rule for who is available when; subclass it with `trajectory` to add your own.
+
+    name                 what the command line calls it; by default the name of the class in lower case
+    independent_rounds   whether the availability of a client in different rounds is independent
+    independent_clients  whether the availability of different clients is independent
+    """
+
+    name = ""
+    independent_rounds = True
+    independent_clients = True
 
     @abstractmethod
     def trajectory(self, t: npt.NDArray[np.int64], p: Array) -> Array:
@@ -105,6 +114,8 @@ class Sine(Dynamics):
 class InterleavedSine(Dynamics):
     """f_i(t) = g(t) 1{p_i g(t) >= cutoff} with g the sine: whoever is unlikely is not there at all."""
 
+    name = "interleaved"
+
     gamma: float = 0.3
     period: int = 20
     cutoff: float = 0.1
@@ -125,6 +136,8 @@ class Markov(Dynamics):
     A client is off for 1/q rounds on average and on for p / (q (1 - p)); in every round it is there with probability p.
     """
 
+    independent_rounds = False
+
     q: float = 0.1
 
     def __post_init__(self) -> None:
@@ -144,6 +157,8 @@ class Markov(Dynamics):
 @dataclass(frozen=True)
 class Cyclic(Dynamics):
     """On for max(1, round(period p)) rounds, off for the rest of the period (at least 1), every client at its phase."""
+
+    independent_rounds = False
 
     period: int = 20
 
@@ -172,6 +187,9 @@ class Outages(Dynamics):
     In every round an outage of a group begins with probability `rate` and lasts `length` rounds, and nobody of the
     group is there meanwhile; otherwise client i is there with probability p_i. Outages may overlap.
     """
+
+    independent_rounds = False
+    independent_clients = False
 
     groups: int = 5
     rate: float = 0.02
@@ -216,12 +234,8 @@ def _check(name: str, value: float, at_least: float = -np.inf, above: float = -n
         raise UserError(f"{name} is {value!r}; expected a number {' and '.join(bounds)}")
 
 
+# By their names on the command line.
 DYNAMICS: dict[str, type[Dynamics]] = {
-    "stationary": Stationary,
-    "staircase": Staircase,
-    "sine": Sine,
-    "interleaved": InterleavedSine,
-    "markov": Markov,
-    "cyclic": Cyclic,
-    "outages": Outages,
+    dynamics.name or dynamics.__name__.lower(): dynamics
+    for dynamics in (Stationary, Staircase, Sine, InterleavedSine, Markov, Cyclic, Outages)
 }

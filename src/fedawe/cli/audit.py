@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 from rich.console import Console
 
-from fedawe.algorithms import ALGORITHMS
 from fedawe.audit import Audit as Found
 from fedawe.audit import audit, read_roster
 from fedawe.audit.as_json import as_json
@@ -19,8 +18,8 @@ from fedawe.audit.text import told
 from fedawe.cli.reading import Reading
 from fedawe.core.errors import UserError
 from fedawe.core.files import new_folder
+from fedawe.experiments.build import algorithm_spec
 from fedawe.experiments.flags import File, Names
-from fedawe.experiments.spec import Spec
 
 
 @dataclass(frozen=True)
@@ -71,14 +70,14 @@ class Audit(Reading):
             return None
         out: dict[str, object] = {}
         for text in self.algorithms:
-            spec = Spec.parse(text, ALGORITHMS, "algorithm")
+            spec = algorithm_spec(text)
             given = {}
-            if spec.name == "fedavg-known":
+            if getattr(spec.target, "needs_p", False):
                 p = log.trace.p
                 given = {"p": np.broadcast_to(log.trace.on.mean(0), log.trace.on.shape) if p is None else p}
-            if str(spec) in out:
+            if spec.label in out:
                 raise UserError(f"the algorithm {text!r} is named twice")
-            out[str(spec)] = spec.build(ALGORITHMS[spec.name], **given)
+            out[spec.label] = spec.build(**given)
         return out
 
     def _commands(self, found: Found) -> Iterator[str]:
@@ -87,8 +86,11 @@ class Audit(Reading):
             trace = Path("fleet.npz")
             with_groups = "" if self.groups is None else f" --groups {shlex.quote(str(self.groups))}"
             yield f"fedawe audit {self.again()}{with_groups} --save {trace}"
-        typed = {str(Spec.parse(text, ALGORITHMS, "algorithm")): text for text in self.algorithms}
+        typed = {algorithm_spec(text).label: text for text in self.algorithms}
         advised = found.advice.algorithm
         names = dict.fromkeys([typed.get(advised, advised), "fedavg", "fedawe"])
         yield f"fedawe run --dynamics {shlex.quote(str(trace))} --algorithms {shlex.join(names)}"
         yield f"fedawe fit {self.again()} --out longer.npz --rounds 2000 --clients {max(2 * found.fleet.clients, 100)}"
+
+
+VERB = Audit

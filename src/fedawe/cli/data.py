@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import tyro
 from rich.console import Console
@@ -152,3 +153,11 @@ def _bars() -> Iterator[Report]:
             progress.update(tasks[what], completed=done, total=total)
 
         yield report
+
+
+VERB = (
+    Annotated[DataAdd, tyro.conf.subcommand("add")]
+    | Annotated[DataList, tyro.conf.subcommand("list")]
+    | Annotated[DataCheck, tyro.conf.subcommand("check")]
+    | Annotated[DataDownload, tyro.conf.subcommand("download")]
+)

@@ -35,3 +35,6 @@ class Export:
 
 def _warn(problem: str) -> None:
     print(f"fedawe: {problem}", file=sys.stderr)
+
+
+VERB = Export

@@ -113,3 +113,6 @@ def _scored(score: Quality | None, log: Log) -> Iterator[RenderableType]:
     yield rows
     beyond = ", ".join(score.outside)
     yield f"beyond what the model draws: {beyond}" if beyond else "the model draws rounds like these in all of this"
+
+
+VERB = Fit

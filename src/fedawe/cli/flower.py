@@ -4,12 +4,12 @@ import json
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import tyro
 
 from fedawe.core.errors import UserError
-from fedawe.experiments.settings import Contender
+from fedawe.experiments.build import algorithm_spec
 
 ROUND_SECONDS = 30.0  # a node that does not answer by then was not there
 START_SECONDS = 120.0
@@ -42,7 +42,7 @@ class Up:
                 raise UserError(f"{name} is {value}; expected a whole number from 1")
         if self.seed < 0:
             raise UserError(f"a seed is a whole number from 0, not {self.seed}")
-        Contender.parse(self.algorithm)
+        algorithm_spec(self.algorithm)
         from fedawe.deploy.apps import algorithm_from  # Flower is an extra
         from fedawe.deploy.federation import Federation
         from fedawe.deploy.federation_app import write_app
@@ -112,3 +112,6 @@ def _reason(log: Path) -> str:
     """What the server app said last of why it failed."""
     lines = log.read_text(errors="replace").splitlines()
     return next((line.split("Error:")[-1].strip() for line in reversed(lines) if "Error:" in line), "no reason given")
+
+
+VERB = Annotated[Up, tyro.conf.subcommand("up")] | Annotated[Replay, tyro.conf.subcommand("replay")]

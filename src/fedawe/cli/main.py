@@ -1,21 +1,25 @@
-"""`fedawe VERB ...`: finds the verb, and turns a user's mistake into one line and exit code 2."""
+"""`fedawe VERB ...`: finds the verb, and turns a user's mistake into one line and exit code 2.
 
+A verb is a module beside this one; its docstring says in a line what it does, and its `VERB` is a dataclass of flags
+with a method `run`, or a union of such. A module is imported when its verb is called.
+"""
+
+import ast
 import contextlib
+import importlib
+import importlib.util
 import io
 import os
 import re
 import sys
 from collections.abc import Sequence
-from typing import Annotated, Any, Protocol
-
-import tyro
-from tyro.conf import subcommand
+from difflib import get_close_matches
+from typing import Any, Protocol
 
 from fedawe import __version__
-from fedawe.cli import audit, data, demo, export, fit, flower, report, reproduce, run, theory, trace
 from fedawe.core.errors import UserError
 
-DESCRIPTION = "Federated learning when clients come and go."
+VERBS = ["demo", "run", "report", "reproduce", "export", "trace", "audit", "fit", "theory", "flower", "data"]
 
 
 class Verb(Protocol):
@@ -25,60 +29,59 @@ class Verb(Protocol):
         """Do it."""
 
 
-Trace = (
-    Annotated[trace.Draw, subcommand("draw")]
-    | Annotated[trace.Show, subcommand("show")]
-    | Annotated[trace.Check, subcommand("check")]
-)
+def summary(verb: str) -> str:
+    """What a verb does, in a line: from the docstring of its module, which is not imported for that."""
+    spec = importlib.util.find_spec(f"fedawe.cli.{verb}")
+    assert spec is not None
+    source: Any = spec.loader
+    said = ast.get_docstring(ast.parse(source.get_source(spec.name))) or ""
+    return said.partition("\n")[0].partition(": ")[2]
 
-Data = (
-    Annotated[data.DataAdd, subcommand("add")]
-    | Annotated[data.DataList, subcommand("list")]
-    | Annotated[data.DataCheck, subcommand("check")]
-    | Annotated[data.DataDownload, subcommand("download")]
-)
 
-Flower = Annotated[flower.Up, subcommand("up")] | Annotated[flower.Replay, subcommand("replay")]
-
-Verbs: Any = (
-    Annotated[demo.Demo, subcommand("demo")]
-    | Annotated[run.Run, subcommand("run")]
-    | Annotated[report.Report, subcommand("report")]
-    | Annotated[reproduce.Reproduce, subcommand("reproduce")]
-    | Annotated[export.Export, subcommand("export")]
-    | Annotated[Trace, subcommand("trace", description="Draw, show or check a trace of who was there when.")]
-    | Annotated[audit.Audit, subcommand("audit")]
-    | Annotated[fit.Fit, subcommand("fit")]
-    | Annotated[theory.Theory, subcommand("theory")]
-    | Annotated[Flower, subcommand("flower", description="Try a real federation on this machine; replay one.")]
-    | Annotated[Data, subcommand("data", description="Add, list, check or download data sets.")]
-)
+def overview() -> str:
+    """What `fedawe --help` prints."""
+    lines = [
+        "usage: fedawe VERB [options]",
+        "",
+        "Federated learning with clients that are available only some of the time.",
+        "",
+        *(f"  {verb:<10} {summary(verb)}" for verb in VERBS),
+        "",
+        "fedawe VERB --help lists the options of a verb; fedawe --version prints the version.",
+    ]
+    return "\n".join(lines)
 
 
 def parse(arguments: Sequence[str]) -> Verb:
     """The verb with its flags; what the parser says of a mistake becomes one line."""
+    name, *rest = arguments
+    if name not in VERBS:
+        meant = get_close_matches(name, VERBS, n=1)
+        hint = f"perhaps you meant {meant[0]}" if meant else f"choose from {', '.join(VERBS)}"
+        raise UserError(f"unknown verb {name!r}; {hint}")
+    import tyro
+
     said = io.StringIO()
     try:
         with contextlib.redirect_stderr(said):
             verb: Verb = tyro.cli(
-                Verbs,
-                prog="fedawe",
-                description=DESCRIPTION,
-                args=list(arguments),
+                importlib.import_module(f"fedawe.cli.{name}").VERB,
+                prog=f"fedawe {name}",
+                args=rest,
                 config=(tyro.conf.FlagCreatePairsOff, tyro.conf.OmitSubcommandPrefixes),
             )
             return verb
     except SystemExit as stopped:
         if stopped.code in (0, None):
             raise
-        raise UserError(one_line(said.getvalue(), " ".join(arguments[:1]))) from None
+        raise UserError(one_line(said.getvalue(), name)) from None
 
 
-def one_line(box: str, verb: str = "") -> str:
-    """The first part of a framed message, and what was perhaps meant of this verb, without frame or line breaks.
+def one_line(box: str, verb: str) -> str:
+    """The first part of a framed message, and what was perhaps meant, without frame or line breaks.
 
-    >>> one_line("╭─ Value error ─╮\\n│ Error parsing --rounds: no. │\\n│ ──── │\\n│ see -h │\\n╰──╯")
-    'Error parsing --rounds: no; see fedawe --help'
+    >>> one_line("╭─ Value error ─╮\\n│ Error parsing --rounds: no. │\\n│ ──── │\\n│ see -h │\\n╰──╯", "run")
+    'Error parsing --rounds: no; see fedawe run --help'
     """
     parts: list[list[str]] = [[]]
     for line in box.splitlines():
@@ -90,12 +93,9 @@ def one_line(box: str, verb: str = "") -> str:
     if "╭" not in box:  # where the terminal has no such characters, the title is a part of its own
         del parts[0]
     said = " ".join(parts[0]).rstrip(".")
-    meant = option = None
-    for line in next((part for part in parts[1:] if part[0].startswith("Perhaps you meant")), []):
-        option = line if line.startswith("--") else option
-        if line.startswith(f"in fedawe {verb} "):
-            meant = meant or option
-    return f"{said}; {f'perhaps you meant {meant}' if meant else 'see fedawe --help'}"
+    meant = [line for part in parts[1:] if part and part[0].startswith("Perhaps you meant") for line in part]
+    option = next((line for line in meant if line.startswith("--")), None)
+    return f"{said}; {f'perhaps you meant {option}' if option else f'see fedawe {verb} --help'}"
 
 
 def main() -> None:
@@ -105,12 +105,15 @@ def main() -> None:
         print(f"fedawe {__version__}")
         return
     try:
-        parse(arguments or ["--help"]).run()
+        if not arguments or arguments[0] in ("--help", "-h"):
+            print(overview())
+        else:
+            parse(arguments).run()
     except UserError as error:
         print("fedawe:", " ".join(str(error).split()), file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
-        print("fedawe: stopped; the same command goes on from the last checkpoint", file=sys.stderr)
+        print("fedawe: stopped; the same command continues from the last checkpoint", file=sys.stderr)
         sys.exit(130)
     except BrokenPipeError:  # the reader of our output left, as in `fedawe trace show x | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -79,3 +79,6 @@ def print_summary(experiment: compare.Experiment, console: Console | None = None
     console.print()
     for line in (*said.warnings, said.headline):
         console.print(line, highlight=False, markup=False)
+
+
+VERB = Report

@@ -1,84 +1,82 @@
-"""`fedawe run`: algorithms under the same comings and goings."""
+"""`fedawe run`: Compare algorithms under the same availability of clients; the same command again resumes."""
 
+import dataclasses
 import shlex
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING
 
-import torch
 import tyro
 
-from fedawe.algorithms import ALGORITHMS
-from fedawe.cli.show import progress
-from fedawe.experiments import schedule as suite
-from fedawe.experiments.flags import File, Names, Whole
-from fedawe.experiments.record import Record
-from fedawe.experiments.schedule import Execution
-from fedawe.experiments.settings import Contender, Settings
-from fedawe.training.engines import keep_freed_memory
+from fedawe.core.errors import UserError
+from fedawe.experiments.execution import Execution
+from fedawe.experiments.flags import File, Names, Wholes
+from fedawe.experiments.settings import Settings
+
+if TYPE_CHECKING:
+    from fedawe.experiments.experiment import Experiment
+    from fedawe.experiments.results import Results
 
 
 @dataclass(frozen=True)
-class Run:
-    """Compare algorithms under the same comings and goings of clients; the same call again resumes."""
+class RunCommand:
+    """Compare algorithms under the same availability of clients; the same command again resumes.
 
+    Algorithms: fedawe fedavg fedavg-all fedavg-known fedau f3ast mifa fedvarp; those of installed plug-ins; and your
+    own, as in my.rules:Mine:beta=0.9 or rules.py:Mine.
+    """
+
+    study: tyro.conf.Positional[File] = None
+    """a Python file that defines a fedawe.Experiment; without it the flags describe the experiment"""
     settings: tyro.conf.OmitArgPrefixes[Settings] = field(default_factory=Settings)
     algorithms: Names = ()
-    """which, with options as in fedau:K=20 or fedawe:clip=0.5,eta0=0.2 (default: all that the trace allows)"""
-    seeds: tuple[int, ...] = (0, 1, 2)
-    """each seed is its own partition, trace and initial model, shared by all algorithms"""
+    """which, with options as in fedau:K=20 or fedawe:clip=0.5,eta0=0.2 (default: those of the paper)"""
+    seeds: Wholes = ()
+    """each seed has its own partition, trace and initial model, shared by all algorithms (default: 0 1 2)"""
     out: Path = Path("runs/latest")
     """folder of records and models"""
-    data: File = None
-    """folder of the data sets added with `fedawe data` (default: $FEDAWE_DATA, or the user's cache)"""
-    engine: str = "auto"
-    """train clients one after another (one), or stacked into one computation (auto: what is faster here); or on a
-    cluster: ray (the one that runs on this machine, or a new one), ray:HOST:PORT, ray://HOST:PORT"""
-    workers: Whole = None
-    """processes that share the clients of a round (default: all cores where rounds are long)"""
-    jobs: int = 1
-    """runs at once, one core each"""
-    device: Literal["cpu", "cuda"] | None = None
-    """where to compute (default: a CUDA device if there is one)"""
-    checkpoint_every: int = 50
-    """rounds between checkpoints"""
+    execution: tyro.conf.OmitArgPrefixes[Execution] = field(default_factory=Execution)
 
     def run(self) -> None:
         """Run what has not run yet."""
-        settings = self.settings.resolved()
-        algorithms = self.algorithms or tuple(n for n in ALGORITHMS if n != "fedavg-known" or settings.knows_p())
-        how = Execution(self.engine, self.workers, self.jobs, self.checkpoint_every, self.data, self.device)
-        execute(settings, algorithms, self.seeds, self.out, how)
+        run_shown(self.experiment(), self.out, self.execution)
         print(f"compare them: fedawe report {shlex.quote(str(self.out))}")
 
+    def experiment(self) -> "Experiment":
+        """What the flags or the file describe."""
+        if self.study is None:
+            found: Experiment = self.settings.experiment(self.algorithms, self.seeds or (0, 1, 2))
+            return found
+        rest = dataclasses.replace(self.settings, rounds=None)
+        if rest != Settings() or self.algorithms:
+            raise UserError(
+                f"{self.study} defines the experiment; only --rounds, --seeds, --out and how to execute it can be given"
+            )
+        from fedawe.experiments.study import experiment_in
 
-def execute(
-    settings: Settings, algorithms: Sequence[str], seeds: Sequence[int], out: Path, execution: Execution
-) -> list[Record]:
-    """All runs, with progress, and in the end what became of them."""
-    torch.set_num_threads(1)  # one thread a process: bits stay the same, and many small products want no more
-    keep_freed_memory()
+        experiment = experiment_in(self.study)
+        rounds = experiment.rounds if self.settings.rounds is None else self.settings.rounds
+        return dataclasses.replace(experiment, rounds=rounds, seeds=self.seeds or experiment.seeds)
+
+
+def run_shown(experiment: "Experiment", out: Path, execution: Execution) -> "Results":
+    """Run an experiment with progress, and say in the end what became of its runs."""
+    from fedawe.cli.show import progress
+
+    total = len(experiment.algorithms) * len(experiment.seeds)
     command = shlex.join(["fedawe", *sys.argv[1:]])
-    contenders = [Contender.parse(text) for text in algorithms]
-    found: list[Record] = []
-    with progress(total=len(algorithms) * len(seeds)) as shown:
-        for record in suite.run(
-            settings,
-            contenders,
-            seeds,
-            out,
-            command=command,
-            execution=execution,
-            tell=shown.tell,
-            warn=shown.warn,
-        ):
-            found.append(record)
-            shown.done()
-            if record.end is not None and record.status == "diverged":
-                shown.warn(record.end["message"])
-    complete = sum(record.status == "complete" for record in found)
+    with progress(total) as shown:
+        results = experiment.run(out, command=command, tell=shown.tell, warn=shown.warn, **vars(execution))
+    labels, seeds = set(experiment.algorithms), set(experiment.seeds)
+    found = [run for run in results.runs.runs if run.label in labels and run.seed in seeds]
+    for run in found:
+        if run.status == "diverged":
+            print(f"fedawe: {run.message}", file=sys.stderr)
+    complete = sum(run.status == "complete" for run in found)
     already = "" if shown.worked else " (they were already)"
     print(f"{complete} of {len(found)} runs complete in {out}{already}")
-    return found
+    return results
+
+
+VERB = RunCommand

@@ -1,45 +1,58 @@
 """What the verbs print: progress on a terminal, plain lines elsewhere."""
 
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from fedawe.experiments import folder as runs
+from fedawe.experiments import run
+
+PERIOD_SECONDS = 60.0  # between two lines of progress where there is no terminal
 
 
 class Shown:
-    """Where the rounds of a run are told; a bar on a terminal, nothing elsewhere."""
+    """Where the rounds of a run are told: bars on a terminal; elsewhere a line per run and one every minute."""
 
-    def __init__(self, progress: Progress | None, total: int) -> None:
-        self.progress = progress
+    def __init__(self, bars: Progress | None, total: int) -> None:
+        self.bars, self.total, self.done = bars, total, 0
         self.worked = False  # whether any round was computed
-        if progress is not None:
-            self.all = progress.add_task("all runs", total=total, facts="")
-            self.one = progress.add_task("", total=None, facts="")
+        self.began = self.last = time.monotonic()
+        if bars is not None:
+            self.all = bars.add_task("all runs", total=total, facts="")
+            self.one = bars.add_task("", total=None, facts="")
 
-    def tell(self, at: runs.Progress) -> None:
+    def tell(self, at: run.Progress) -> None:
         """One more round."""
         self.worked = True
-        if self.progress is None:
+        value = f"{at.deciding} {at.metrics[at.deciding]:.4g}" if at.deciding in at.metrics else ""
+        ended = at.rounds == at.of
+        self.done += ended
+        if self.bars is None:
+            now = time.monotonic()
+            if ended or now - self.last > PERIOD_SECONDS:
+                self.last = now
+                place = f"run {self.done} of {self.total} ended: " if ended else ""
+                minutes = (now - self.began) / 60
+                print(
+                    f"fedawe: {place}{at.run}, round {at.rounds} of {at.of}, {value} ({minutes:.1f} min)",
+                    file=sys.stderr,
+                    flush=True,
+                )
             return
-        value = next((f"{k} {at.metrics[k]:.4g}" for k in ("test_accuracy", "distance") if k in at.metrics), "")
-        speed = self.progress.tasks[self.one].speed
+        speed = self.bars.tasks[self.one].speed
         facts = f"{speed or 0:5.0f} rounds/s  {at.active:4d} active  {value}"
-        self.progress.update(self.one, description=at.run, completed=at.rounds, total=at.of, facts=facts)
-
-    def done(self) -> None:
-        """One more run."""
-        if self.progress is not None:
-            self.progress.update(self.all, advance=1)
-            self.progress.reset(self.one)
+        self.bars.update(self.one, description=at.run, completed=at.rounds, total=at.of, facts=facts)
+        if ended:
+            self.bars.update(self.all, advance=1)
+            self.bars.reset(self.one)
 
     def warn(self, message: str) -> None:
-        """Something was mended; say so."""
-        if self.progress is not None:
-            self.progress.console.print(f"fedawe: {message}", style="yellow", highlight=False)
+        """Something was repaired or is unusual."""
+        if self.bars is not None:
+            self.bars.console.print(f"fedawe: {message}", style="yellow", highlight=False)
         else:
             print(f"fedawe: {message}", file=sys.stderr)
 

@@ -16,8 +16,8 @@ from fedawe.audit.logs import counted
 from fedawe.availability.dynamics import DYNAMICS, Array, Dynamics
 from fedawe.availability.trace import Trace
 from fedawe.core.errors import UserError
+from fedawe.experiments import names
 from fedawe.experiments.flags import File, Numbers, Whole
-from fedawe.experiments.spec import Spec
 
 SMALL = 8  # clients up to which M is printed
 
@@ -125,12 +125,12 @@ class Theory:
             raise UserError(f"p has {len(self.p)} numbers for {m} clients; give one for all or one for each")
         if not all(0 <= p <= 1 for p in self.p):
             raise UserError(f"p is {' '.join(map(str, self.p))}; expected probabilities in [0, 1]")
-        spec = Spec.parse(self.dynamics, DYNAMICS, "dynamics")
+        spec = names.parse(self.dynamics, "availability", DYNAMICS)
         if spec.name in ("markov", "cyclic"):
             raise UserError(
                 f"rounds of {spec.name} depend on each other, which Assumption 1 excludes; draw a trace and use --trace"
             )
-        dynamics = spec.build(DYNAMICS[spec.name])
+        dynamics = spec.build()
         out: Array = dynamics.probabilities(np.arange(self.rounds), np.broadcast_to(self.p, m))
         return out
 
@@ -293,3 +293,6 @@ def _bytes(n: float) -> str:
             return f"{n:.3g} {unit}"
         n /= 1000
     raise AssertionError
+
+
+VERB = Theory

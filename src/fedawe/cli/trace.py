@@ -3,6 +3,7 @@
 import io
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 import tyro
@@ -15,8 +16,8 @@ from fedawe.availability.trace import Trace
 from fedawe.core.errors import UserError
 from fedawe.core.files import new_folder, write_atomically
 from fedawe.core.rng import rng
+from fedawe.experiments import names
 from fedawe.experiments.flags import File, Number, Numbers
-from fedawe.experiments.spec import Spec
 
 SHADES = " ░▒▓█"
 
@@ -40,7 +41,7 @@ class Draw:
 
     def run(self) -> None:
         """Draw, write, say what it is."""
-        spec = Spec.parse(self.dynamics, DYNAMICS, "dynamics")
+        spec = names.parse(self.dynamics, "availability", DYNAMICS)
         if self.clients < 1 or len(self.p) not in (0, 1, self.clients):
             raise UserError(f"p has {len(self.p)} numbers for {self.clients} clients; give one for all or one for each")
         if self.out.suffix not in (".npz", ".csv"):
@@ -49,7 +50,7 @@ class Draw:
             raise UserError(f"a seed is a whole number from 0, not {self.seed}")
         phi = class_weights(10, rng(self.seed, "phi"))
         p = self.p or tuple(phi[np.arange(self.clients) % 10])
-        trace = Trace.draw(spec.build(DYNAMICS[spec.name]), np.broadcast_to(p, self.clients), self.rounds, self.seed)
+        trace = Trace.draw(spec.build(), np.broadcast_to(p, self.clients), self.rounds, self.seed)
         new_folder(self.out.parent)
         trace.save(self.out)
         print(trace)
@@ -120,3 +121,10 @@ def picture(trace: Trace, path: Path) -> bytes:
     buffer = io.BytesIO()
     figure.savefig(buffer, format=path.suffix[1:], dpi=150)
     return buffer.getvalue()
+
+
+VERB = (
+    Annotated[Draw, tyro.conf.subcommand("draw")]
+    | Annotated[Show, tyro.conf.subcommand("show")]
+    | Annotated[Check, tyro.conf.subcommand("check")]
+)

@@ -14,14 +14,14 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 from torch import Tensor, nn
 
-from fedawe.algorithms import ALGORITHMS, Algorithm
+from fedawe.algorithms import Algorithm
 from fedawe.core.errors import UserError
 from fedawe.core.rng import rng
 from fedawe.deploy.presence import WHO
 from fedawe.deploy.rules import Rules, rules_from
 from fedawe.deploy.strategy import AlgorithmStrategy
 from fedawe.deploy.wire import ROUND
-from fedawe.experiments.spec import Spec
+from fedawe.experiments.build import algorithm_spec
 from fedawe.training.local import Rate
 
 Config = Mapping[str, Any]
@@ -171,12 +171,12 @@ def server_app_of(
 
 def algorithm_from(config: Config) -> Algorithm[Any]:
     """The algorithm that the configuration names: `fedawe`, `fedawe:clip=0.5`, `mifa:memory_rate=local`."""
-    spec = Spec.parse(str(config.get("algorithm", "fedawe")), ALGORITHMS, "algorithm")
+    spec = algorithm_spec(str(config.get("algorithm", "fedawe")))
     given: dict[str, Any] = {}
     if spec.name == "fedavg-known":
         raise UserError("fedavg-known needs p [rounds, clients]; write a server app with fedawe.deploy.FedAvgKnown(p)")
     if spec.options.get("memory_rate") == "local":
         given["memory_rate"] = Rate(float(config.get("eta0", 0.1)))
         spec = spec.without("memory_rate")
-    algorithm: Algorithm[Any] = spec.build(ALGORITHMS[spec.name], **given)
+    algorithm: Algorithm[Any] = spec.build(**given)
     return algorithm

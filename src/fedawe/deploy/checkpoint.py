@@ -27,12 +27,12 @@ from torch import Tensor
 from fedawe.algorithms.base import S
 from fedawe.availability.dynamics import Mask
 from fedawe.availability.trace import Trace
+from fedawe.core.environment import environment
 from fedawe.core.errors import UserError
 from fedawe.core.files import new_folder, write_atomically
 from fedawe.deploy.store import Index, Store
-from fedawe.experiments import record as records
-from fedawe.experiments.environment import environment
-from fedawe.experiments.record import Line
+from fedawe.results import record as records
+from fedawe.results.record import Line
 
 FORMAT = 1
 KEPT = 2  # the newest, and the one before in case the newest is damaged

@@ -18,7 +18,6 @@ CONFIG: Mapping[str, Any] = {
     "authenticated": False,
     "max-norm": 0.0,
     "max-versions": 0,
-    "max-absence": 0,
     **DEFAULTS,
 }
 APP = """from fedawe.deploy.digits import client_app, server_app

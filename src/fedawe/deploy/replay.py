@@ -14,24 +14,10 @@ from fedawe.availability.trace import Trace
 from fedawe.core.errors import UserError
 from fedawe.core.files import existing_file
 from fedawe.deploy import digits
-from fedawe.deploy.absence import renewed
 from fedawe.deploy.apps import algorithm_from
-from fedawe.experiments import record as records
+from fedawe.results import record as records
 from fedawe.training.engines import Inline
-from fedawe.training.local import innovations
 from fedawe.training.simulate import simulate
-
-
-class OneByOne(Inline):
-    """As devices do it: every client by itself, which decides the last bits of a sum."""
-
-    def innovations(self, X: Tensor, A: Tensor, t: int, seed: int, visits: Tensor) -> Tensor:
-        """G, a client at a time, [k, d]."""
-        rows = [
-            innovations(self.task, self.local, X[n : n + 1], A[n : n + 1], t, seed, visits[n : n + 1])
-            for n in range(len(A))
-        ]
-        return torch.cat(rows) if rows else torch.empty_like(X)
 
 
 def replay(out: str | Path) -> Tensor:
@@ -42,12 +28,9 @@ def replay(out: str | Path) -> Tensor:
         raise UserError(f"{folder}: only the digits app can be replayed; this record is of another")
     algorithm = algorithm_from({"algorithm": said["spec"], "eta0": said["eta0"]})
     task, local, trace = digits.task(said), digits.local(said), Trace.load(folder / "trace.npz")
-    engine, seed = OneByOne(task, local), said["seed"]
-    state = algorithm.init(task.initial(seed), task.clients)
-    for t in range(trace.rounds):
-        one = simulate(task, algorithm, trace.first(t + 1), local, seed=seed, resume=state, engine=engine)
-        state = renewed(next(one).state, said["max_absence"])
-    return algorithm.model(state)
+    # As devices do it, one client at a time, which decides the last bits of a sum.
+    *_, last = simulate(task, algorithm, trace, local, seed=said["seed"], engine=Inline(task, local, stacked=False))
+    return last.x
 
 
 def deployed(out: str | Path) -> Tensor:

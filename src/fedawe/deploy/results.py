@@ -9,7 +9,7 @@ from flwr.serverapp.strategy import Result
 from torch import Tensor
 
 from fedawe.availability.dynamics import Mask
-from fedawe.experiments.record import Line
+from fedawe.results.record import Line
 
 EvaluateFn = Callable[[int, ArrayRecord], MetricRecord | None]
 

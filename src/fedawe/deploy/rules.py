@@ -23,7 +23,6 @@ class Rules:
     authenticated  the SuperLink requires authentication: a client belongs for ever to the node that first claimed it
     max_norm       largest norm of an innovation
     max_versions   how many models of clients (or their innovations, for MIFA and FedVARP) are held in memory
-    max_absence    FedAWE: a client away for more rounds than this holds the newest model from then on
     evaluate       send the model to the clients for evaluation after every round
     weighted_by    the metric that says how many samples a client has, for the mean of the clients' metrics
     arrays_key, config_key   what the records of a message are called
@@ -36,7 +35,6 @@ class Rules:
     authenticated: bool = False
     max_norm: float = 0.0
     max_versions: int = 0
-    max_absence: int = 0
     evaluate: bool = False
     weighted_by: str = "num-examples"
     arrays_key: str = "arrays"
@@ -45,7 +43,7 @@ class Rules:
     def __post_init__(self) -> None:
         if not is_whole(self.clients) or self.clients < 1:
             raise UserError(f"clients is {self.clients!r}; expected how many clients there may be, from 1")
-        for name in ("quorum", "max_versions", "max_absence"):
+        for name in ("quorum", "max_versions"):
             value = getattr(self, name)
             if not is_whole(value) or value < 0:
                 raise UserError(f"{name} is {value!r}; expected a whole number from 1, or 0 for none")
@@ -66,7 +64,7 @@ class Rules:
 
 def rules_from(config: Mapping[str, Any], **given: Any) -> Rules:
     """The rules as an app's run configuration has them, in Flower's kebab-case; `given` comes before."""
-    names = {"clients", "quorum", "out", "authenticated", "max_norm", "max_versions", "max_absence", "evaluate"}
+    names = {"clients", "quorum", "out", "authenticated", "max_norm", "max_versions", "evaluate"}
     said = {name: config[name.replace("_", "-")] for name in names if name.replace("_", "-") in config}
     if said.get("out") == "":
         said["out"] = None

@@ -19,7 +19,6 @@ from fedawe.algorithms import Algorithm
 from fedawe.algorithms.base import State
 from fedawe.algorithms.versions import Versions
 from fedawe.core.errors import UserError
-from fedawe.deploy.absence import renewed
 from fedawe.deploy.checkpoint import Folder, Progress
 from fedawe.deploy.identity import Connection, Roster
 from fedawe.deploy.metrics import finite_metrics, mean_metrics
@@ -28,7 +27,7 @@ from fedawe.deploy.results import EvaluateFn, Run, recall, with_round
 from fedawe.deploy.rounds import Clock, Close, Desk, Question, tell
 from fedawe.deploy.rules import Rules
 from fedawe.deploy.wire import ROUND, Layout, Refused, check_round, innovation
-from fedawe.experiments.record import Line
+from fedawe.results.record import Line
 
 
 class AlgorithmStrategy(Strategy):
@@ -83,7 +82,6 @@ class AlgorithmStrategy(Strategy):
         meant = {
             "algorithm": repr(self.algorithm),
             "clients": self.rules.clients,
-            "max_absence": self.rules.max_absence,
             "parameters": self.layout.described(),
             **self.settings,
         }
@@ -234,7 +232,6 @@ class AlgorithmStrategy(Strategy):
         A = torch.tensor([client for client, _, _ in taken], dtype=torch.int64)
         G = torch.stack([g for _, g, _ in taken]) if taken else self.state.latest.new_empty((0, d))
         self.state = self.algorithm.aggregate(self.state, t, A, G)
-        self.state = renewed(self.state, self.rules.max_absence)
         if taken:
             order = A.argsort()
             self.statistics = torch.stack([statistics for _, _, statistics in taken])[order].mean(0)

@@ -13,11 +13,11 @@ from fedawe.core.files import write_atomically
 KEPT = 2  # the newest, and the one before in case the newest is damaged
 
 
-def save(folder: Path, state: State) -> None:
-    """The state after its round; all but the newest two are removed."""
+def save(folder: Path, state: State, keep: int = KEPT) -> None:
+    """The state after its round; all but the newest `keep` are removed."""
     content = to_bytes(pack(state))
     write_atomically(folder / f"checkpoint-{state.t + 1:08d}-{_digest(content)}.safetensors", content)
-    for old in _newest_first(folder)[KEPT:]:
+    for old in _newest_first(folder)[keep:]:
         old.unlink(missing_ok=True)
 
 
@@ -34,7 +34,7 @@ def load(folder: Path, like: S, usable: Callable[[int], bool], warn: Callable[[s
 
 
 def clear(folder: Path) -> None:
-    """The run is over: its checkpoints are no longer needed."""
+    """The run diverged: nothing can go on from its checkpoints."""
     for path in _newest_first(folder):
         path.unlink(missing_ok=True)
 

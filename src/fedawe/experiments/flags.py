@@ -1,4 +1,4 @@
-"""Flags that may be left away: read as one plain value, shown without a default of their own."""
+"""Flags that may be omitted: read as one plain value, shown without a default of their own."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -25,4 +25,5 @@ Number = Annotated[float | None, _hint, _one(float, "FLOAT", float, int)]
 Word = Annotated[str | None, _hint, _one(str, "STR", str)]
 File = Annotated[Path | None, _hint, _one(Path, "PATH", Path)]
 Numbers = Annotated[tuple[float, ...], _hint]
+Wholes = Annotated[tuple[int, ...], _hint]
 Names = Annotated[tuple[str, ...], _hint]

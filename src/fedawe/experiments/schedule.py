@@ -1,115 +1,53 @@
-"""Several runs: one after another with all cores on each, or several at once with one core each."""
+"""The runs of an experiment: one after another with all cores on each, or several at once with one core each."""
 
-import multiprocessing
-import os
-import threading
-import traceback
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
-from multiprocessing.managers import SyncManager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-import torch
+import cloudpickle
 
 from fedawe.core.errors import UserError
-from fedawe.experiments import record as records
-from fedawe.experiments.folder import Folder, Progress, Run
-from fedawe.experiments.record import Record
-from fedawe.experiments.settings import Contender, Settings, World
-from fedawe.tasks import Classification
-from fedawe.training.engines import Engine, Inline, Processes, best_workers, better_stacked, keep_freed_memory
-from fedawe.training.engines.ray_cluster import FORMS, RayCluster, address_of, reach
+from fedawe.experiments.definition import Definition, Population
+from fedawe.experiments.execution import Execution
+from fedawe.experiments.folder import Folder
+from fedawe.experiments.run import Progress, Run, Tell, Warn
+from fedawe.experiments.workers import at_once
+from fedawe.results import record as records
+from fedawe.results.record import Record
+from fedawe.training.engines import Engine, Inline, Processes, best_workers, better_stacked
+from fedawe.training.engines.ray_cluster import RayCluster
 from fedawe.training.engines.ray_engine import RayEngine
 from fedawe.training.engines.ray_runs import Errand, spread
 
-Tell = Callable[[Progress], None]
-Warn = Callable[[str], None]
-TRIES = 2  # of a run whose process was killed from outside
 
-
-@dataclass(frozen=True)
-class Execution:
-    """How runs are executed; none of it changes a number, but for `engine` in the last bits.
-
-    engine   how clients are trained: one after another, several stacked into one computation, or what is faster here;
-             or where: ray, ray:HOST:PORT or ray://HOST:PORT is a cluster, with clients grouped as auto would
-    workers  processes that share the clients of a round; None: as many as there are cores where rounds are long
-    jobs     runs at once
-    device   where tensors live; None: a CUDA device if there is one
-    """
-
-    engine: str = "auto"
-    workers: int | None = None
-    jobs: int = 1
-    checkpoint_every: int = 50
-    data: Path | None = None
-    device: Literal["cpu", "cuda"] | None = None
-
-    @property
-    def cluster(self) -> str | None:
-        """The address of the cluster that computes; None if there is none."""
-        return address_of(self.engine)
-
-    def where(self) -> torch.device:
-        """The device."""
-        found = "cuda" if torch.cuda.is_available() and self.cluster is None else "cpu"
-        return torch.device(self.device or found)
-
-    def check(self) -> None:
-        """Refuses what cannot be meant."""
-        if self.engine not in ("auto", "one", "stacked") and self.cluster is None:
-            raise UserError(f"engine is {self.engine!r}; expected auto, one, stacked, {FORMS}")
-        for name in ("jobs", "checkpoint_every"):
-            if getattr(self, name) < 1:
-                raise UserError(f"{name} is {getattr(self, name)}; expected a whole number from 1")
-        if self.workers is not None and self.workers < 1:
-            raise UserError(f"workers is {self.workers}; expected a whole number from 1")
-        if self.jobs > 1 and (self.workers or 1) > 1:
-            raise UserError(f"{self.jobs} jobs with {self.workers} workers each: choose one of the two")
-        if self.device == "cuda" and not torch.cuda.is_available():
-            raise UserError("device is cuda, but there is none here; leave --device away")
-        if self.where().type == "cuda" and (self.jobs > 1 or (self.workers or 1) > 1 or self.cluster is not None):
-            raise UserError(
-                "jobs, workers and ray are for processors; with a CUDA device leave them away, or use --device cpu"
-            )
-        if self.cluster is not None:
-            reach(self.cluster)
-
-
-def run(
-    settings: Settings,
-    contenders: Sequence[Contender],
-    seeds: Sequence[int],
+def run_all(
+    experiment: Definition,
     out: Path,
-    *,
-    command: str,
     execution: Execution | None = None,
+    *,
+    command: str = "",
     tell: Tell = lambda _: None,
     warn: Warn = lambda _: None,
 ) -> Iterator[Record]:
     """Every algorithm under every seed; everything is checked before anything is written."""
-    settings, execution = settings.resolved(), execution or Execution()
+    execution = execution or Execution()
     execution.check()
-    for what, values in (("an algorithm", [c.label for c in contenders]), ("a seed", list(map(str, seeds)))):
-        if not values:
-            raise UserError(f"no {what.split()[1]} given; name at least one")
-        if len(set(values)) < len(values):
-            raise UserError(f"{what} was given twice: {' '.join(values)}")
-    folder = Folder(out, settings, command)
+    folder = Folder(out, experiment, command)
     folder.check()
-    worlds = [World.of(settings, seed, execution.data, execution.where()) for seed in seeds]
-    stacked = _stacked(folder, worlds[0], execution)
-    for world in worlds:
-        _group(world, stacked)
-    todo = [Run(folder, contender, world, execution.checkpoint_every) for world in worlds for contender in contenders]
-    return _each(folder, worlds, todo, contenders, execution, tell, warn)
+    where = execution.where()
+    populations = [experiment.population(seed, None if where.type == "cpu" else where) for seed in experiment.seeds]
+    stacked = _stacked(folder, populations[0], execution)
+    runs = [
+        Run(folder, label, population, stacked, execution.checkpoint_every)
+        for population in populations
+        for label in experiment.algorithms
+    ]
+    return _each(folder, populations, runs, execution, tell, warn)
 
 
-def _stacked(folder: Folder, world: World, execution: Execution) -> bool:
+def _stacked(folder: Folder, population: Population, execution: Execution) -> bool:
     """How clients are grouped: as before, as asked for, or what is faster."""
     before = folder.stacked()
     asked = {"one": False, "stacked": True}.get(execution.engine)
@@ -118,19 +56,14 @@ def _stacked(folder: Folder, world: World, execution: Execution) -> bool:
         raise UserError(f"{folder.out} was begun with engine {was}, not {execution.engine}; choose another --out")
     if before is not None or asked is not None:
         return bool(before if asked is None else asked)
-    return better_stacked(world.task, folder.settings.local(), world.seed)
-
-
-def _group(world: World, stacked: bool) -> None:
-    if isinstance(world.task, Classification):
-        world.task.stacked_clients = stacked
+    local = folder.experiment.local_of(next(iter(folder.experiment.algorithms)))
+    return better_stacked(population.task, local, population.seed)
 
 
 def _each(
     folder: Folder,
-    worlds: Sequence[World],
-    todo: Sequence[Run],
-    contenders: Sequence[Contender],
+    populations: Sequence[Population],
+    runs: Sequence[Run],
     execution: Execution,
     tell: Tell,
     warn: Warn,
@@ -141,138 +74,88 @@ def _each(
             number = execution.workers or (execution.jobs if execution.jobs > 1 else None)
             cluster = held.enter_context(RayCluster(execution.cluster, number))
         held.enter_context(folder.held())
-        folder.prepare(worlds)
-        if execution.jobs == 1 or len(todo) == 1:
-            engine = held.enter_context(closing(_engine(todo, execution, cluster, warn)))
-            for each in todo:
-                yield each.execute(engine, tell, warn)
+        folder.prepare(populations, runs[0].stacked, warn)
+        if execution.jobs == 1 or len(runs) == 1:
+            engine = held.enter_context(closing(_engine(runs, execution, cluster, warn)))
+            for run in runs:
+                yield run.execute(engine, tell, warn)
             return
         left = []
-        for each, contender in zip(todo, list(contenders) * len(worlds), strict=True):
-            record = each.finished()  # without the seconds in which a process would load its data
+        for run in runs:
+            record = run.finished()  # without the seconds in which a process would load its data
             if record is None:
-                left.append((each, contender))
+                left.append(run)
             else:
                 yield record
         if left and cluster is not None:
-            yield from _on_cluster(cluster, folder, left, len(todo), execution, tell, warn)
+            yield from _on_cluster(cluster, folder, left, len(runs), execution, tell, warn)
         elif left:
-            names = [(contender, each.world.seed) for each, contender in left]
-            yield from _at_once(folder, names, len(todo), worlds[0].task.stacked, execution, tell, warn)
+            yield from _in_processes(folder, left, len(runs), execution, tell, warn)
 
 
-def _engine(todo: Sequence[Run], execution: Execution, cluster: RayCluster | None, warn: Warn) -> Engine:
-    first, rows = todo[0], max(int(run.world.trace.on.sum(1).max()) for run in todo)
+def _engine(runs: Sequence[Run], execution: Execution, cluster: RayCluster | None, warn: Warn) -> Engine:
+    first, rows = runs[0], max(int(run.population.trace.on.sum(1).max()) for run in runs)
+    task, local, stacked = first.population.task, first.local, first.stacked
     if cluster is not None:
-        return RayEngine(first.world.task, first.local, cluster, execution.workers, warn)
+        return RayEngine(task, local, cluster, execution.workers, warn, stacked)
     workers = 1 if execution.where().type == "cuda" else execution.workers
     if workers is None:
-        active = float(first.world.trace.on.sum(1).mean())
-        workers = best_workers(first.world.task, first.local, first.world.seed, active)
+        active = float(first.population.trace.on.sum(1).mean())
+        workers = best_workers(task, local, first.population.seed, active, stacked)
     if workers == 1:
-        return Inline(first.world.task, first.local)
-    return Processes(first.world.task, first.local, workers, max(rows, 1), first.state.latest)
+        return Inline(task, local, stacked)
+    return Processes(task, local, workers, max(rows, 1), task.initial(first.population.seed), stacked)
 
 
-def _at_once(
-    folder: Folder,
-    names: Sequence[tuple[Contender, int]],
-    of: int,
-    stacked: bool,
-    execution: Execution,
-    tell: Tell,
-    warn: Warn,
+@dataclass(frozen=True)
+class _Job:
+    """A run that another process makes: the experiment is the same for all, and is built once in every process."""
+
+    label: str
+    seed: int
+
+
+def _in_processes(
+    folder: Folder, left: Sequence[Run], of: int, execution: Execution, tell: Tell, warn: Warn
 ) -> Iterator[Record]:
-    """`jobs` processes take the runs, those left `of` so many, in turn; one that fails does not stop the others."""
-    context = multiprocessing.get_context("spawn")
-    manager = SyncManager(ctx=context)
-    manager.start(_end_with_parent)
-    with manager:
-        told: Any = manager.Queue()
-        listener = threading.Thread(target=_listen, args=(told, tell, warn), daemon=True)
-        listener.start()
-        waiting = [(contender, seed, 1) for contender, seed in names]
-        failed: list[str] = []
-        ours = False  # whether a failure is a bug of ours
-        while waiting:
-            batch, waiting = waiting, []
-            with ProcessPoolExecutor(execution.jobs, context, initializer=_begin) as pool:
-                running: dict[Future[Record], tuple[Contender, int, int]] = {}
-                try:
-                    for contender, seed, tries in batch:
-                        job = pool.submit(_run_one, folder, contender, seed, stacked, execution, told)
-                        running[job] = (contender, seed, tries)
-                    while running:
-                        done, _ = wait(running, return_when=FIRST_COMPLETED)
-                        for job in done:
-                            contender, seed, tries = running.pop(job)
-                            try:
-                                yield job.result()
-                            except BrokenProcessPool:
-                                if tries < TRIES:
-                                    waiting.append((contender, seed, tries + 1))
-                                else:
-                                    ours = True
-                                    failed.append(f"{contender.label}, seed {seed}: its process was killed")
-                            except (UserError, _Failed) as failure:
-                                ours = ours or isinstance(failure, _Failed)
-                                failed.append(f"{contender.label}, seed {seed}: {failure}")
-                except BaseException:
-                    for process in list((pool._processes or {}).values()):
-                        process.terminate()
-                    raise
-        told.put(None)
-        listener.join()
-    _tell_of(failed, of, ours)
+    """`jobs` processes take the runs in turn; a run that fails does not stop the others."""
+    experiment, every, stacked = folder.experiment, execution.checkpoint_every, left[0].stacked
+    last: list[Population] = []  # the newest, in every process
+
+    def make(job: _Job, say: Callable[[Any], None]) -> None:
+        if not last or last[0].seed != job.seed:
+            last[:] = [experiment.population(job.seed)]
+        run = Run(folder, job.label, last[0], stacked, every)
+        run.execute(Inline(run.population.task, run.local, stacked), say, say)
+
+    jobs = {_Job(run.label, run.population.seed): run for run in left}
+    failures = _Failures(of)
+    for outcome in at_once(make, list(jobs), execution.jobs, _passed_on(tell, warn)):
+        run = jobs[outcome.job]
+        if outcome.kind == "done":
+            yield records.read(run.path / records.NAME)
+        else:
+            failures.add(run.name, outcome.said, outcome.kind == "failed")
+    failures.tell()
 
 
-def _tell_of(failed: Sequence[str], of: int, ours: bool) -> None:
-    if failed:
-        lines = [f"{len(failed)} of {of} runs failed, the others are complete:", *failed]
-        raise (RuntimeError if ours else UserError)("\n".join(lines))
+class _Failures:
+    """The runs that failed, told together when the others are complete."""
 
+    def __init__(self, of: int) -> None:
+        self.of, self.ours = of, False
+        self.said: list[str] = []
 
-class _Failed(Exception):
-    """A run that raised, with its traceback as text."""
+    def add(self, name: str, said: str, ours: bool) -> None:
+        """One more; `ours` if it is a bug and not a mistake of the user."""
+        self.said.append(f"{name}: {said}")
+        self.ours = self.ours or ours
 
-
-def _begin() -> None:
-    _end_with_parent()
-    torch.set_num_threads(1)
-    keep_freed_memory()
-
-
-def _end_with_parent() -> None:
-    """A process that outlived its command would write into runs that the next command goes on with."""
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-
-    def watch() -> None:
-        parent.join()
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
-
-
-def _run_one(folder: Folder, contender: Contender, seed: int, stacked: bool, execution: Execution, told: Any) -> Record:
-    """In a process of its own: one run."""
-    try:
-        world = World.of(folder.settings, seed, execution.data, execution.where())
-        _group(world, stacked)
-        each = Run(folder, contender, world, execution.checkpoint_every)
-        return each.execute(Inline(world.task, each.local), told.put, told.put)
-    except UserError:
-        raise
-    except Exception:
-        raise _Failed(traceback.format_exc()) from None
-
-
-def _listen(told: Any, tell: Tell, warn: Warn) -> None:
-    """Pass on what the processes tell."""
-    hear = _passed_on(tell, warn)
-    with suppress(EOFError, BrokenPipeError, ConnectionError):
-        while (message := told.get()) is not None:
-            hear(message)
+    def tell(self) -> None:
+        """Raise, if there were any."""
+        if self.said:
+            lines = [f"{len(self.said)} of {self.of} runs failed, the others are complete:", *self.said]
+            raise (RuntimeError if self.ours else UserError)("\n".join(lines))
 
 
 def _passed_on(tell: Tell, warn: Warn) -> Callable[[Any], None]:
@@ -283,33 +166,36 @@ def _passed_on(tell: Tell, warn: Warn) -> Callable[[Any], None]:
 def _on_cluster(
     cluster: RayCluster,
     folder: Folder,
-    left: Sequence[tuple[Run, Contender]],
+    left: Sequence[Run],
     of: int,
     execution: Execution,
     tell: Tell,
     warn: Warn,
 ) -> Iterator[Record]:
-    """`jobs` runs at once on whichever nodes have cores; they are those left `of` so many."""
-    out, settings, every = folder.out, folder.settings, execution.checkpoint_every
+    """`jobs` runs at once on whichever nodes have cores."""
+    every, stacked = execution.checkpoint_every, left[0].stacked
+    # By value: a node may not have the file in which a user's classes are.
+    content = cloudpickle.dumps(folder.experiment)
+    rest = [(content, run.label, stacked, every) for run in left]
     errands = [
-        Errand(out, run.path.relative_to(out), run.world, (settings, contender, every)) for run, contender in left
+        Errand(folder.out, run.path.relative_to(folder.out), run.population, each)
+        for run, each in zip(left, rest, strict=True)
     ]
-    failed: list[str] = []
-    ours = False
+    failures = _Failures(of)
     for n, outcome in spread(cluster, _run_there, errands, execution.jobs, _passed_on(tell, warn), warn):
         if outcome.kind == "done":
-            yield records.read(left[n][0].path / records.NAME)
+            yield records.read(left[n].path / records.NAME)
         else:
-            ours = ours or outcome.kind == "failed"
-            failed.append(f"{left[n][0].name}: {outcome.said}")
-    _tell_of(failed, of, ours)
+            failures.add(left[n].name, outcome.said, outcome.kind == "failed")
+    failures.tell()
 
 
 def _run_there(
-    world: World,
+    population: Population,
     out: Path,
-    settings: Settings,
-    contender: Contender,
+    content: bytes,
+    label: str,
+    stacked: bool,
     every: int,
     say: Callable[[Any], None],
     keep: Callable[[], None],
@@ -321,5 +207,5 @@ def _run_there(
             keep()  # there is a new checkpoint
         say(progress)
 
-    each = Run(Folder(out, settings, ""), contender, world, every)
-    each.execute(Inline(world.task, each.local), tell, say)
+    run = Run(Folder(out, cloudpickle.loads(content), ""), label, population, stacked, every)
+    run.execute(Inline(population.task, run.local, stacked), tell, say)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import torch
 
-from fedawe.experiments import record as records
 from fedawe.experiments.settings import Settings, World
 from fedawe.paper.plan import Batch
+from fedawe.results import record as records
 from fedawe.training.engines.calibrate import seconds_per_client
 from fedawe.training.local import STACK
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from fedawe.availability.trace import Trace
 from fedawe.core.errors import UserError
-from fedawe.experiments import record as records
+from fedawe.results import record as records
 
 Array = npt.NDArray[np.float64]
 Status = Literal["complete", "diverged", "unfinished", "damaged"]

@@ -14,8 +14,8 @@ from torch.nn.parameter import is_lazy
 
 from fedawe.core.errors import UserError
 from fedawe.core.files import existing_file
-from fedawe.experiments import record as records
-from fedawe.experiments.record import Record
+from fedawe.results import record as records
+from fedawe.results.record import Record
 from fedawe.tasks import ConvNet, Data, Dense, ModuleNetwork, Network, network_for
 from fedawe.tasks.classification import ModelName
 

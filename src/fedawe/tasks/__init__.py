@@ -5,7 +5,9 @@ from fedawe.tasks.base import Task
 from fedawe.tasks.classification import Classification, classification, network_for
 from fedawe.tasks.convnet import ConvNet
 from fedawe.tasks.data.labelled import Data, digits, from_npz
-from fedawe.tasks.networks import Dense, ModuleNetwork, Network
+from fedawe.tasks.layout import Layout
+from fedawe.tasks.module import ModuleNetwork
+from fedawe.tasks.networks import Dense, Network
 from fedawe.tasks.partition import dirichlet_partition, label_frequencies
 from fedawe.tasks.quadratic import Quadratic
 
@@ -15,6 +17,7 @@ __all__ = [
     "ConvNet",
     "Data",
     "Dense",
+    "Layout",
     "ModuleNetwork",
     "Network",
     "Quadratic",

@@ -1,8 +1,8 @@
 """Classification: labelled data shared out among clients, and a network."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
+from functools import cached_property, partial
 from typing import Literal
 
 import numpy as np
@@ -11,12 +11,14 @@ import torch
 from torch import Tensor, nn
 
 from fedawe.core.errors import UserError
+from fedawe.core.metric import Metric
 from fedawe.core.rng import rng, streams
 from fedawe.tasks.augment import PAD, Augment
 from fedawe.tasks.base import Metrics, Task, Work
 from fedawe.tasks.convnet import ConvNet
 from fedawe.tasks.data.labelled import Data
-from fedawe.tasks.networks import Dense, ModuleNetwork, Network, cross_entropy
+from fedawe.tasks.module import ModuleNetwork
+from fedawe.tasks.networks import Dense, Network
 from fedawe.tasks.partition import Indices, dirichlet_partition, label_frequencies
 
 ModelName = Literal["softmax", "mlp", "cnn", "paper"]
@@ -37,6 +39,28 @@ class Batches:
     sizes: list[int]  # how many of the B are real, [k]
     draws: Tensor | None  # how each image is shifted and mirrored, [s, k, B, 3]
     seeds: list[list[int]] | None  # for what a network draws itself, [s][k]
+    kept: dict[str, Tensor] = field(default_factory=dict)  # what a network carries from step to step of the round
+
+    @property
+    def padded(self) -> bool:
+        """Whether some client has fewer samples than the width of a batch."""
+        return len(self.sizes) > 1 and min(self.sizes) < self.samples.shape[2]
+
+    @cached_property
+    def alone(self) -> list["Batches"]:
+        """The same for each client by itself, [k]."""
+        return [
+            Batches(
+                self.inputs,
+                self.targets,
+                self.samples[:, n : n + 1],
+                self.weights[n : n + 1],
+                [size],
+                None if self.draws is None else self.draws[:, n : n + 1],
+                None if self.seeds is None else [[row[n]] for row in self.seeds],
+            )
+            for n, size in enumerate(self.sizes)
+        ]
 
 
 class Classification(Task):
@@ -45,6 +69,17 @@ class Classification(Task):
     A client with no more samples than a batch uses them all in every step. A client without samples is refused, unless
     `keep_empty`: it then takes part with an innovation of zero.
     """
+
+    sizes: Indices
+    frequencies: npt.NDArray[np.float64]
+    metrics = (
+        Metric("test_accuracy", unit="%", decides=True),
+        Metric("test_loss", better="lower"),
+        Metric("train_accuracy", unit="%"),
+        Metric("train_loss", better="lower"),
+        Metric("client_accuracy", "train accuracy, uniform over clients", unit="%"),
+        Metric("client_loss", "train loss, uniform over clients", better="lower"),
+    )
 
     def __init__(
         self,
@@ -64,31 +99,23 @@ class Classification(Task):
             )
         self.order = np.concatenate(list(parts))  # the samples client by client
         self.offsets = np.concatenate([[0], np.cumsum(self.sizes)[:-1]])
-        self._frequencies = label_frequencies(data.y_train.cpu().numpy(), parts)
+        self.frequencies = label_frequencies(data.y_train.cpu().numpy(), parts)
         # F counts clients, not samples: a sample of client i weighs 1/(m n_i).
         owner_weight = np.repeat(1 / np.maximum(self.sizes, 1) / (self.sizes > 0).sum(), self.sizes)
         self.client_weights = torch.empty(len(self.order), dtype=torch.float64).index_copy_(
             0, torch.from_numpy(self.order), torch.from_numpy(owner_weight)
         )
-        self.stacked_clients = network.stacked
-
-    @property
-    def frequencies(self) -> npt.NDArray[np.float64]:
-        """nu [m, C]."""
-        return self._frequencies
+        self.stacked, self.layout = network.stacked, network.layout
+        self.buffers = 0 if network.layout is None else network.layout.buffers
+        self.input_shape = tuple(data.shape)
 
     @property
     def clients(self) -> int:
         """m."""
         return len(self.sizes)
 
-    @property
-    def stacked(self) -> bool:
-        """As suits the network."""
-        return self.stacked_clients
-
     def initial(self, seed: int) -> Tensor:
-        """The network's, [d]."""
+        """The network's, [d + b]."""
         return self.network.initial(seed).to(self.data.x_train.device)
 
     def batches(self, work: Work) -> Batches:
@@ -147,15 +174,24 @@ class Classification(Task):
         return inputs, self.data.y_train[picked], where.reshape(rows.shape)
 
     def gradients(self, x: Tensor, batches: Batches, step: int) -> Tensor:
-        """The network's, on the samples of this step."""
+        """The network's, on the samples of this step, [k, d]."""
+        module = self.network if isinstance(self.network, ModuleNetwork) else None
+        if module is not None and module.mixes and batches.padded:  # padding would be in a client's statistics
+            alone = enumerate(batches.alone)
+            return torch.cat([self.gradients(x[n : n + 1], one, step) for n, one in alone])
         batch = self._batch(batches, step)
         if batch is None:
-            return torch.zeros_like(x)
-        return self.network.gradients(x, *batch, seeds=batches.seeds[step] if batches.seeds else None)
+            return torch.zeros_like(x[:, : x.shape[1] - self.buffers])
+        seeds = batches.seeds[step] if batches.seeds else None
+        if module is not None:
+            return module.gradients(x, *batch, seeds, batches.kept)
+        return self.network.gradients(x, *batch, seeds)
 
-    def descend(self, x: Tensor, batches: Batches, steps: int, eta: float) -> None:
+    def descend(self, x: Tensor, batches: Batches, steps: int, eta: float, clip: float | None = None) -> None:
         """x <- x - eta gradient, step by step, in place; some networks do both in one."""
-        if isinstance(self.network, Dense):
+        if clip is not None:
+            super().descend(x, batches, steps, eta, clip)
+        elif isinstance(self.network, Dense):
             self.network.descend(x, self._all_batches(batches, steps), eta)
         elif isinstance(self.network, ConvNet) and len(x) == 1:
             seeds: Sequence[list[int] | None] = batches.seeds or [None] * steps
@@ -201,7 +237,7 @@ class Classification(Task):
         rows = torch.arange(first, first + len(labels), device=labels.device)
         outputs = self.network.outputs(x, self.data.inputs(images, rows))
         hits = (outputs.argmax(-1) == labels).to(torch.float64)
-        return torch.stack([hits, cross_entropy(outputs, labels).to(torch.float64)], 1).cpu()
+        return torch.stack([hits, self.network.loss(outputs, labels).to(torch.float64)], 1).cpu()
 
     def summary(self, answers: Sequence[Tensor]) -> Metrics:
         """Accuracy and true mean loss: test, per class too; train pooled over samples and uniform over clients."""

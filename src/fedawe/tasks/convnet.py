@@ -31,6 +31,8 @@ class ConvNet:
     classes: int = 10
     dropout: float = 0.0
     stacked = False
+    layout = None
+    loss = staticmethod(cross_entropy)
 
     @property
     def random(self) -> bool:

@@ -7,9 +7,10 @@ from typing import Protocol
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, grad, vmap
+from torch.func import grad, vmap
 
 from fedawe.core.rng import rng
+from fedawe.tasks.layout import Layout
 
 Layers = list[tuple[Tensor, Tensor]]  # weights [k, out, in] and biases [k, out, 1]
 Loss = Callable[[Tensor, Tensor], Tensor]  # (outputs [B, ...], targets [B, ...]) -> one loss per sample [B]
@@ -31,11 +32,18 @@ class Network(Protocol):
     def random(self) -> bool:
         """Whether training draws random numbers (dropout), and so wants a seed for every client and step."""
 
+    @property
+    def layout(self) -> Layout | None:
+        """The names of its parameters and buffers; None where they have none."""
+
     def initial(self, seed: int) -> Tensor:
         """Its parameters before training, [d]."""
 
     def outputs(self, x: Tensor, inputs: Tensor) -> Tensor:
         """What the network with parameters x [d] says of inputs [N, ...], [N, ...]."""
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """The loss of each sample, [N]: what is trained and what is evaluated."""
 
     def gradients(
         self, x: Tensor, inputs: Tensor, targets: Tensor, weights: Tensor, seeds: Sequence[int] | None = None
@@ -54,6 +62,8 @@ class Dense:
     sizes: tuple[int, ...]
     stacked = True
     random = False
+    layout = None
+    loss = staticmethod(cross_entropy)
 
     def initial(self, seed: int) -> Tensor:
         """Kaiming-normal hidden layers with zero bias; the last layer U(-1/sqrt(fan_in), +), as the authors have it."""
@@ -118,55 +128,6 @@ class Dense:
             b.add_(dz.sum(2, keepdim=True), alpha=scale)
             if before is not None:
                 dz = torch.ops.aten.threshold_backward(before, h[n], 0.0).mT
-
-
-class ModuleNetwork:
-    """Any torch.nn.Module as a network: `make()` builds it, `loss(outputs, targets)` gives one loss per sample.
-
-    Trained with autograd, one client after another or several under `vmap`. Buffers stay as `make` left them. Whatever
-    the module draws while it trains (dropout) is drawn under a seed named by (seed, t, client).
-    """
-
-    stacked = False
-    random = True
-
-    def __init__(self, make: Callable[[], nn.Module], loss: Loss = cross_entropy) -> None:
-        self.make, self.loss, self.module = make, loss, make()  # buffers follow the parameters to their device
-        self.names = [name for name, _ in self.module.named_parameters()]
-        self.shapes = [parameter.shape for parameter in self.module.parameters()]
-
-    def initial(self, seed: int) -> Tensor:
-        """The parameters of a module built under a seed of its own; the global random state is left alone."""
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(int(rng(seed, "init").integers(2**63)))
-            return torch.cat([parameter.detach().flatten() for parameter in self.make().parameters()])
-
-    def call(self, x: Tensor, inputs: Tensor) -> Tensor:
-        """What the module with the parameters x [d] says of inputs [B, ...], [B, ...]."""
-        # A copy of the buffers: a module in training may write to its own.
-        own = {name: buffer.to(x.device, copy=True) for name, buffer in self.module.named_buffers()}
-        own.update(zip(self.names, unflattened(x, self.shapes), strict=True))
-        outputs: Tensor = functional_call(self.module, own, (inputs,))
-        return outputs
-
-    def outputs(self, x: Tensor, inputs: Tensor) -> Tensor:
-        """What the module says in evaluation mode, [N, ...]."""
-        self.module.eval()
-        with torch.no_grad():
-            return self.call(x, inputs)
-
-    def gradients(
-        self, x: Tensor, inputs: Tensor, targets: Tensor, weights: Tensor, seeds: Sequence[int] | None = None
-    ) -> Tensor:
-        """Autograd in training mode."""
-        self.module.train()
-
-        def loss(x: Tensor, inputs: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
-            return (weights * self.loss(self.call(x, inputs), targets)).sum()
-
-        with torch.random.fork_rng(devices=[x.device] if x.is_cuda else []):
-            torch.manual_seed(0 if seeds is None else seeds[0])
-            return gradients_of(loss, x, inputs, targets, weights)
 
 
 def gradients_of(loss: Callable[..., Tensor], x: Tensor, *batch: Tensor) -> Tensor:

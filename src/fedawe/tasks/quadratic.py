@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from fedawe.core.errors import UserError
+from fedawe.core.metric import Metric
 from fedawe.core.rng import rng
 from fedawe.tasks.base import Metrics, Task, Work
 
@@ -24,6 +25,12 @@ class Quadratic(Task):
     tensor([50.])
     """
 
+    stacked = True
+    metrics = (
+        Metric("distance", "distance to the optimum", better="lower", decides=True),
+        Metric("loss", "objective", better="lower"),
+    )
+
     u: Tensor
     h: Tensor | None = None
     noise: float = 0.0
@@ -36,15 +43,6 @@ class Quadratic(Task):
         if curvature.shape != self.u.shape or not (curvature > 0).all():
             raise UserError("h must be positive and of the shape of u")
         object.__setattr__(self, "curvature", curvature)
-
-    @property
-    def stacked(self) -> bool:
-        """All clients at once."""
-        return True
-
-    @property
-    def frequencies(self) -> None:
-        """There are no classes."""
 
     @property
     def clients(self) -> int:

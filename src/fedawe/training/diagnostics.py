@@ -1,4 +1,4 @@
-"""What to look at while a run goes on: how stale clients are, how far apart their models, how many versions live.
+"""How stale clients are, for the record of a run.
 
 For the record: `diagnostics(round.state, trace)` after any round. The same numbers for a whole trace, without a run,
 are in `fedawe.audit.describe`.
@@ -6,12 +6,11 @@ are in `fedawe.audit.describe`.
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from fedawe.algorithms.base import State
-from fedawe.algorithms.versions import Versions
 from fedawe.availability.trace import Trace
 from fedawe.core.errors import UserError
+from fedawe.core.metric import Metric
 
 
 def last_active(trace: Trace, t: int) -> npt.NDArray[np.int64]:
@@ -26,27 +25,27 @@ def last_active(trace: Trace, t: int) -> npt.NDArray[np.int64]:
     return np.where(back.any(0), t - 1 - back.argmax(0), -1) if t else np.full(trace.clients, -1)
 
 
-def consensus(state: Versions) -> float:
-    """(1/m) sum_i ||x_i - x-bar||^2: how far apart the clients' models are, from the distinct versions."""
-    centre = state.mean()
-    total = sum(n * float(torch.sum((state.models[v] - centre) ** 2)) for v, n in state.holders.items())
-    return total / state.m
+METRICS = (
+    Metric("echo_mean", "mean echo of the active clients", better=None),
+    Metric("echo_max", "largest echo of the active clients", better=None),
+    Metric("staleness_mean", "mean number of rounds since a client was last active", better=None),
+    Metric("staleness_max", "largest number of rounds since a client was last active", better=None),
+)
 
 
 def diagnostics(state: State, trace: Trace) -> dict[str, float]:
-    """Of the round that made this state.
+    """How long clients have been inactive, in the round that made this state.
 
-    active             clients that were there
+    active             how many clients were active
     echo_mean, _max    t - tau_i(t) of those clients, absent in an empty round; FedAWE multiplies by it
-    staleness_mean, _max   t - tau_i(t) of all clients, there or not (Lemma 2)
-    live_versions, consensus   of FedAWE's state: models it keeps, and how far apart they are
+    staleness_mean, _max   t - tau_i(t) of all clients, active or not (Lemma 2)
 
     >>> import fedawe
     >>> trace, algorithm = Trace([[1, 1], [1, 0], [1, 1]]), fedawe.FedAWE()
     >>> state = algorithm.init(torch.zeros(1), 2)
     >>> for t in range(3):
     ...     state = algorithm.aggregate(state, t, trace.active(t), torch.ones(len(trace.active(t)), 1))
-    >>> diagnostics(state, trace)["echo_max"]    # client 1 was away once
+    >>> diagnostics(state, trace)["echo_max"]    # client 1 missed a round
     2
     """
     t = state.t
@@ -60,6 +59,4 @@ def diagnostics(state: State, trace: Trace) -> dict[str, float]:
     if len(echo):
         out |= {"echo_mean": float(echo.mean()), "echo_max": int(echo.max())}
     out |= {"staleness_mean": float(away.mean()), "staleness_max": int(away.max())}
-    if isinstance(state, Versions):
-        out |= {"live_versions": len(state.models), "consensus": consensus(state)}
     return out

@@ -1,5 +1,6 @@
 """Local training: s steps of SGD from a flat vector, for many clients at once or one by one."""
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
@@ -67,11 +68,21 @@ class Local:
 
 
 def innovations(
-    task: Task, local: Local, X: Tensor, A: Tensor, t: int, seed: int, visits: Tensor | None = None
+    task: Task,
+    local: Local,
+    X: Tensor,
+    A: Tensor,
+    t: int,
+    seed: int,
+    visits: Tensor | None = None,
+    stacked: bool | None = None,
 ) -> Tensor:
-    """G = x^(t,0) - x^(t,s) for the clients A [k], which start round t at the rows of X [k, d]; [k, d]."""
+    """G = x^(t,0) - x^(t,s) for the clients A [k], which start round t at the rows of X [k, d]; [k, d].
+
+    `stacked` says whether several clients are trained at once; None leaves it to the task.
+    """
     work, G = local.work(A, t, seed, visits), torch.empty_like(X)
-    for rows in groups(len(A), X.shape[1], task.stacked):
+    for rows in groups(len(A), X.shape[1], task.stacked if stacked is None else stacked):
         G[rows] = train(task, local, X[rows], work.rows(rows))
     check_finite(G, A, t, local)
     return G
@@ -92,11 +103,13 @@ def train(task: Task, local: Local, X: Tensor, work: Work) -> Tensor:
     batches = task.batches(work)
     if local.clip_grad is None:
         task.descend(x, batches, local.steps, eta)
-        return X - x
-    for r in range(local.steps):
-        g = task.gradients(x, batches, r)  # [k, d]
-        norm = torch.linalg.vector_norm(g, dim=1, keepdim=True)
-        x.sub_(g * (local.clip_grad / norm.clamp(min=local.clip_grad)), alpha=eta)
+    elif "clip" in inspect.signature(task.descend).parameters:
+        task.descend(x, batches, local.steps, eta, clip=local.clip_grad)
+    else:
+        raise UserError(
+            f"clip_grad is {local.clip_grad}, but {type(task).__name__}.descend does not clip gradients; "
+            "give it a parameter `clip`, or omit clip_grad"
+        )
     return X - x
 
 

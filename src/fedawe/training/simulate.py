@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from fedawe.algorithms.base import Algorithm, S, State
+from fedawe.algorithms.buffers import with_buffers
 from fedawe.availability.trace import Trace
 from fedawe.core.errors import UserError
 from fedawe.tasks.base import Task
@@ -44,10 +45,12 @@ def simulate(
     """Run the algorithm on the task round by round, as the trace has it; from the start, or on from the state `resume`.
 
     Two calls with the same arguments give the same numbers, and so does a call that goes on from any round of another.
-    `engine` says how the clients' work is executed; by default in this process.
+    `engine` says how the clients' work is executed; by default in this process. Where the task has buffers, the states
+    are those of `WithBuffers(algorithm, task.buffers)`.
     """
     if trace.clients != task.clients:
         raise UserError(f"the trace has {trace.clients} clients, the task {task.clients}")
+    algorithm = with_buffers(algorithm, task.buffers)
     state = algorithm.init(task.initial(seed), task.clients)
     if resume is not None:
         _check_resumed(resume, state)

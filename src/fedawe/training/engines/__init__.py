@@ -3,7 +3,7 @@
 from fedawe.training.engines.base import Engine, Inline
 from fedawe.training.engines.calibrate import best_workers, better_stacked, cores
 from fedawe.training.engines.memory import keep_freed_memory
-from fedawe.training.engines.processes import Processes
+from fedawe.training.engines.processes import Processes, one_thread
 from fedawe.training.engines.ray_cluster import RayCluster
 from fedawe.training.engines.ray_engine import RayEngine
 
@@ -17,4 +17,5 @@ __all__ = [
     "better_stacked",
     "cores",
     "keep_freed_memory",
+    "one_thread",
 ]

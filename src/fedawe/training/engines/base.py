@@ -21,8 +21,9 @@ class Engine(Protocol):
     def evaluate(self, x: Tensor) -> Metrics:
         """How good the model x [d] is."""
 
-    def use(self, task: Task, local: Local) -> None:
-        """From now on another task, or another way to train."""
+    def use(self, task: Task, local: Local, stacked: bool | None = None) -> None:
+        """From now on another task, or another way to train; `stacked` says whether several clients are trained at
+        once (None leaves it to the task), which decides the last bits of a result."""
 
     def close(self) -> None:
         """Give back what it holds."""
@@ -45,11 +46,11 @@ class Divisible(Protocol):
 class Inline:
     """Everything in this process."""
 
-    def __init__(self, task: Task, local: Local) -> None:
-        self.task, self.local = task, local
+    def __init__(self, task: Task, local: Local, stacked: bool | None = None) -> None:
+        self.use(task, local, stacked)
 
     def innovations(self, X: Tensor, A: Tensor, t: int, seed: int, visits: Tensor) -> Tensor:
-        return innovations(self.task, self.local, X, A, t, seed, visits)
+        return innovations(self.task, self.local, X, A, t, seed, visits, self.stacked)
 
     def evaluate(self, x: Tensor) -> Metrics:
         return self.task.evaluate(x)
@@ -57,5 +58,5 @@ class Inline:
     def close(self) -> None:
         """Nothing to give back."""
 
-    def use(self, task: Task, local: Local) -> None:
-        self.task, self.local = task, local
+    def use(self, task: Task, local: Local, stacked: bool | None = None) -> None:
+        self.task, self.local, self.stacked = task, local, stacked

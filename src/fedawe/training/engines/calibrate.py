@@ -33,9 +33,9 @@ def better_stacked(task: Task, local: Local, seed: int) -> bool:
     return together < seconds_per_client(task, local, seed, 1)
 
 
-def best_workers(task: Task, local: Local, seed: int, active: float) -> int:
+def best_workers(task: Task, local: Local, seed: int, active: float, stacked: bool) -> int:
     """How many processes should share the `active` clients of a round."""
-    group = STACK if task.stacked else 1
+    group = STACK if stacked else 1
     round_seconds = seconds_per_client(task, local, seed, group) * active * local.steps
     return cores() if round_seconds > WORTH_SHARING else 1
 

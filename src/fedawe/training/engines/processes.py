@@ -1,12 +1,16 @@
 """Several processes with one thread each, this one among them; models and innovations go through shared memory."""
 
+import io
+import pickle
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
+from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
+import cloudpickle
 import torch
 import torch.multiprocessing as mp
 from torch import Tensor
@@ -46,7 +50,9 @@ class Processes:
     `rows` is how many clients can be active at once, `like` a model [d].
     """
 
-    def __init__(self, task: Task, local: Local, workers: int, rows: int, like: Tensor) -> None:
+    def __init__(
+        self, task: Task, local: Local, workers: int, rows: int, like: Tensor, stacked: bool | None = None
+    ) -> None:
         keep_freed_memory()
         context = mp.get_context("spawn")  # a forked child may inherit a lock of the thread pools
         d = len(like)
@@ -61,13 +67,14 @@ class Processes:
             theirs.close()
             self.pipes.append(ours)
             self.processes.append(process)
-        self.use(task, local)
+        self.use(task, local, stacked)
 
-    def use(self, task: Task, local: Local) -> None:
+    def use(self, task: Task, local: Local, stacked: bool | None = None) -> None:
         """From now on this task; its data goes to shared memory once, whoever reads it."""
-        self.task, self.local = task, local
+        self.task, self.local, self.stacked = task, local, task.stacked if stacked is None else stacked
+        message = _by_value(("use", task, local))
         for pipe in self.pipes:
-            self._send(pipe, ("use", task, local))
+            self._send(pipe, message)
         for pipe in self.pipes:
             self._receive(pipe)
 
@@ -78,7 +85,7 @@ class Processes:
         self._share_out(
             [
                 ("train", rows.start, rows.stop, A[rows].tolist(), t, seed, visits[rows].tolist())
-                for rows in groups(k, X.shape[1], self.task.stacked)
+                for rows in groups(k, X.shape[1], self.stacked)
             ]
         )
         G = self.shared.G[:k]  # until the next round
@@ -96,8 +103,9 @@ class Processes:
         """All jobs, done by whoever is free; the answers in the order of the jobs."""
         self.shared.next.value = 0
         answers: dict[int, Any] = {}
+        message = pickle.dumps(("jobs", jobs, None))
         for pipe in self.pipes:
-            self._send(pipe, ("jobs", jobs, None))
+            self._send(pipe, message)
         with one_thread():
             for number in self.shared.claimed(len(jobs)):
                 answers[number] = _do(jobs[number], self.task, self.local, self.shared)
@@ -105,9 +113,9 @@ class Processes:
             answers.update(self._receive(pipe))
         return [answers[number] for number in range(len(jobs))]
 
-    def _send(self, pipe: Connection, message: Any) -> None:
+    def _send(self, pipe: Connection, message: bytes) -> None:
         try:
-            pipe.send(message)
+            pipe.send_bytes(message)
         except (BrokenPipeError, OSError):
             raise RuntimeError(self._obituary()) from None
 
@@ -143,6 +151,16 @@ def one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(threads)
+
+
+def _by_value(message: Any) -> bytes:
+    """The message with its tensors in shared memory, and classes that cannot be imported elsewhere as they are."""
+    file = io.BytesIO()
+    reducers: Any = ForkingPickler._extra_reducers  # type: ignore[attr-defined]
+    pickler = cloudpickle.Pickler(file)
+    pickler.dispatch_table = pickler.dispatch_table.new_child(dict(reducers))
+    pickler.dump(message)
+    return file.getvalue()
 
 
 def _do(job: Job, task: Any, local: Local, shared: Shared) -> Any:

@@ -96,23 +96,23 @@ class RayEngine:
         cluster: RayCluster,
         workers: int | None = None,
         warn: Callable[[str], None] = lambda _: None,
+        stacked: bool | None = None,
     ) -> None:
         self.models, self.data = Store(SPARE), Store(0)
         self.actors: Actors[list[int]] = Actors(cluster, Worker, workers or max(cluster.cores(), 1), warn)
         self.task: Task | None = None
-        self.use(task, local)
+        self.use(task, local, stacked)
 
-    def use(self, task: Task, local: Local) -> None:
+    def use(self, task: Task, local: Local, stacked: bool | None = None) -> None:
         """From now on this task; of its data only what is not there yet is sent."""
-        self.local = local
+        self.local, self.stacked = local, task.stacked if stacked is None else stacked
         if task is not self.task:
             self.packed = [self.data[name] for name in self.data.put(pack(task))]
             self.task = task
 
     def innovations(self, X: Tensor, A: Tensor, t: int, seed: int, visits: Tensor) -> Tensor:
-        assert self.task is not None
         models = self.models.put(list(X.numpy()))
-        rows = groups(len(A), X.shape[1], self.task.stacked)
+        rows = groups(len(A), X.shape[1], self.stacked)
         found = self._share_out(
             [Training(models[at], A[at].tolist(), t, seed, visits[at].tolist()) for at in rows]  # plain and small
         )

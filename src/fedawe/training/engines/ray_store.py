@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
+import cloudpickle
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -53,7 +54,6 @@ def _name(array: Array) -> str:
 
 def pack(thing: Any) -> list[Array]:
     """A pickle, followed by the large arrays and tensors in it."""
-    kind: Any = imported().cloudpickle.CloudPickler
     apart: list[Array] = []
 
     def is_small(buffer: pickle.PickleBuffer) -> bool:
@@ -62,7 +62,7 @@ def pack(thing: Any) -> list[Array]:
             apart.append(np.frombuffer(raw, dtype=np.uint8))
         return raw.nbytes < LARGE
 
-    class Pickler(kind):  # type: ignore[misc]
+    class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         def reducer_override(self, what: Any) -> Any:
             return (_tensor, (what.numpy(),)) if _is_large(what) else super().reducer_override(what)
 

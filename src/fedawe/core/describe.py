@@ -1,0 +1,139 @@
+"""What an experiment is made from, as fields that a file can hold: class, hyper-parameters, and the definition.
+
+A class or function that is not part of this package is stored with a checksum of its source code (comments, layout and
+docstrings do not matter), so that a changed definition is noticed.
+"""
+
+import ast
+import dataclasses
+import functools
+import hashlib
+import inspect
+import math
+import textwrap
+from collections.abc import Mapping, Set
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+Fields = dict[str, Any]
+
+
+def described(value: Any) -> Any:
+    """The value as JSON.
+
+    >>> from fedawe import FedAU
+    >>> described(FedAU(K=20))
+    {'class': 'fedawe.algorithms.averages:FedAU', 'K': 20, 'eta_g': 1.0, 'clip': None}
+    """
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else repr(value)
+    if isinstance(value, np.generic):
+        return described(value.item())
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, Tensor | np.ndarray):
+        return _array(value)
+    if isinstance(value, Mapping):
+        return {str(key): described(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [described(each) for each in value]
+    if isinstance(value, Set):
+        return sorted((described(each) for each in value), key=str)
+    if isinstance(value, functools.partial):
+        return {**_named("function", value.func), **described(value.keywords), **_positional(value.args)}
+    if isinstance(value, type):
+        return _named("class", value)
+    if inspect.isroutine(value):
+        return _named("function", value)
+    return {**_named("class", type(value)), **_fields(value)}
+
+
+def _fields(value: Any) -> Fields:
+    """What an object says of itself: its `described` fields if it has such a method, or those of a dataclass."""
+    say = getattr(value, "described", None)
+    if callable(say):
+        return {name: described(each) for name, each in say().items()}
+    if not dataclasses.is_dataclass(value):
+        return {}
+    shown = [field for field in dataclasses.fields(value) if field.init and field.metadata.get("described", True)]
+    return {field.name: described(getattr(value, field.name)) for field in shown}
+
+
+def _positional(values: tuple[Any, ...]) -> Fields:
+    return {"arguments": [described(value) for value in values]} if values else {}
+
+
+def _array(value: Any) -> Fields:
+    array = np.ascontiguousarray(value.detach().cpu().numpy() if isinstance(value, Tensor) else value)
+    digest = hashlib.sha256(array.tobytes()).hexdigest()[:16]
+    return {"shape": list(array.shape), "dtype": str(array.dtype), "sha256": digest}
+
+
+def _named(kind: str, thing: Any) -> Fields:
+    module, name = getattr(thing, "__module__", None) or "", getattr(thing, "__qualname__", repr(thing))
+    out = {kind: f"{module}:{name}"}
+    if module.partition(".")[0] != "fedawe" and (definition := _definition(thing)) is not None:
+        out["definition"] = definition
+    return out
+
+
+def _definition(thing: Any) -> str | None:
+    """A checksum of the source code without comments, layout and docstrings; None where there is no source."""
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(thing)))
+    except (OSError, TypeError, SyntaxError):  # typed at a prompt, built in, or a lambda in the middle of a line
+        return None
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if isinstance(body, list) and body and _is_docstring(body[0]):
+            body[0] = ast.Pass()
+    return hashlib.sha256(ast.dump(tree).encode()).hexdigest()[:16]
+
+
+def _is_docstring(node: ast.AST) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+
+
+def short(value: Any, name: str = "") -> str:
+    """The object in a few characters: its name, and the options that differ from their defaults.
+
+    >>> from fedawe import FedAU, Sine
+    >>> short(FedAU(), "fedau"), short(Sine(gamma=0.2), "sine")
+    ('fedau', 'sine(gamma=0.2)')
+    """
+    if isinstance(value, functools.partial):
+        said = [f"{key}={each}" for key, each in value.keywords.items()]
+        return _with_options(name or short(value.func), said)
+    if isinstance(value, type) or inspect.isroutine(value):
+        return name or str(getattr(value, "__name__", value))
+    said = []
+    if dataclasses.is_dataclass(value):
+        for field in dataclasses.fields(value):
+            own = getattr(value, field.name)
+            if field.init and field.default is not dataclasses.MISSING and isinstance(own, bool | int | float | str):
+                said += [f"{field.name}={own:g}" if isinstance(own, float) else f"{field.name}={own}"] * (
+                    own != field.default
+                )
+    return _with_options(name or type(value).__name__, said)
+
+
+def _with_options(name: str, options: list[str]) -> str:
+    return f"{name}({','.join(options)})" if options else name
+
+
+def first_difference(before: Any, now: Any, path: str = "") -> tuple[str, Any, Any] | None:
+    """The first place in which two descriptions differ: its name, and what stands there; None if they are the same."""
+    if isinstance(before, Mapping) and isinstance(now, Mapping):
+        for key in dict.fromkeys((*now, *before)):
+            if key == "title":  # for people; where a file lies does not matter
+                continue
+            found = first_difference(before.get(key), now.get(key), f"{path}.{key}" if path else str(key))
+            if found is not None:
+                return found
+        return None
+    return None if before == now else (path, before, now)

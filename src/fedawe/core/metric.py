@@ -1,0 +1,81 @@
+"""A number that evaluations have: what it is called, how it is printed, and whether more of it is better."""
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from fedawe.core.errors import UserError
+
+Better = Literal["higher", "lower"]
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A number that evaluations have.
+
+    name     the key under which an evaluation has it
+    title    what people read; by default the name with spaces
+    better   whether a higher or a lower value is better; None for a diagnostic, by which nothing is ever ranked
+    unit     printed after the number; "%" is for a share of 1, which is printed in percent
+    decides  whether algorithms are ranked by it unless another metric is asked for
+
+    >>> Metric("test_perplexity", better="lower", decides=True).title
+    'test perplexity'
+    """
+
+    name: str
+    title: str = ""
+    better: Better | None = "higher"
+    unit: str = ""
+    decides: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.name or not isinstance(self.name, str):
+            raise UserError(f"a metric needs a name; received {self.name!r}")
+        if self.better not in ("higher", "lower", None):
+            raise UserError(f"{self.name}: better is {self.better!r}; expected 'higher', 'lower' or None")
+        if self.decides and self.better is None:
+            raise UserError(f"{self.name}: a metric that decides needs better='higher' or better='lower'")
+        if not self.title:
+            object.__setattr__(self, "title", self.name.replace("_", " "))
+
+    @property
+    def share(self) -> bool:
+        """Whether it is a share of 1, printed in percent."""
+        return self.unit == "%"
+
+    @property
+    def sign(self) -> int:
+        """+1 if a higher value is better, -1 if a lower one is, 0 for a diagnostic."""
+        return {"higher": 1, "lower": -1, None: 0}[self.better]
+
+    @property
+    def heading(self) -> str:
+        """The title with its unit."""
+        return f"{self.title} ({self.unit})" if self.unit else self.title
+
+    def show(self, value: float, *, sign: bool = False, like: float | None = None) -> str:
+        """The number without its unit: two decimals of a percent, or as many as four figures of `like` have.
+
+        >>> accuracy, distance = Metric("test_accuracy", unit="%"), Metric("distance", better="lower")
+        >>> accuracy.show(0.81337), accuracy.show(-0.0042, sign=True)
+        ('81.34', '−0.42')
+        >>> distance.show(17.74193), distance.show(0.098264, like=17.74193)
+        ('17.74', '0.10')
+        """
+        size = abs(value if like is None else like)
+        decimals = 2 if self.share else 3 - math.floor(math.log10(size)) if size > 0 else 0
+        text = f"{100 * value if self.share else value:{'+' if sign else ''}.{min(max(decimals, 0), 8)}f}"
+        return text.replace("-", "−")
+
+    def plain(self, value: float | None) -> float | None:
+        """The number behind what is printed, for a CSV."""
+        return None if value is None else float(f"{100 * value if self.share else value:.6g}")
+
+    @classmethod
+    def from_fields(cls, fields: Any) -> "Metric | None":
+        """The metric that a record's header describes; None if it describes none."""
+        try:
+            return cls(**fields)
+        except (TypeError, UserError):
+            return None

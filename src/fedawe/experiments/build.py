@@ -1,0 +1,173 @@
+"""From what was written on the command line to an experiment."""
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+
+from fedawe.algorithms import ALGORITHMS, PAPER, name_of
+from fedawe.algorithms.facts import lacks_probabilities
+from fedawe.availability.dynamics import DYNAMICS, Dynamics
+from fedawe.availability.trace import Trace
+from fedawe.core.errors import UserError
+from fedawe.experiments import names
+from fedawe.experiments.experiment import Experiment
+from fedawe.experiments.names import Spec
+from fedawe.experiments.settings import OWN, Settings, is_recorded
+from fedawe.tasks.base import Task
+from fedawe.tasks.named import NamedTask, is_image_set
+from fedawe.tasks.quadratic import Quadratic
+from fedawe.training.local import Local, Rate
+
+CLIENTS = 100
+BUILT_IN_TASKS = ("digits", "quadratic")
+
+
+def experiment_of(settings: Settings, algorithms: Sequence[str], seeds: Sequence[int]) -> Experiment:
+    """The experiment that these settings describe."""
+    availability = _availability(settings)
+    recorded = availability if isinstance(availability, Trace) else None
+    task, p = _task(settings, recorded)
+    knows_p = recorded is None or recorded.p is not None
+    chosen = algorithms or [name for name in _paper() if knows_p or not lacks_probabilities(ALGORITHMS[name]())]
+    common, built, own = _local(settings), {}, {}
+    for text in chosen:
+        spec = algorithm_spec(text)
+        if spec.label in built:
+            raise UserError(f"an algorithm was given twice: {' '.join(chosen)}")
+        own[spec.label] = _own(spec, common, settings.schedule)
+        built[spec.label] = build_algorithm(spec, own[spec.label])
+    return Experiment(
+        task=task,
+        algorithms=built,
+        availability=settings.dynamics if recorded is not None and not settings.round_seconds else availability,
+        p=p,
+        local=own,
+        rounds=settings.rounds,
+        seeds=seeds,
+        evaluate_every=settings.evaluate_every,
+        evaluate_received=settings.evaluate_received,
+    )
+
+
+def _paper() -> list[str]:
+    return [name_of(algorithm).lower() for algorithm in PAPER]
+
+
+def algorithm_spec(text: str) -> Spec:
+    """An algorithm as written: `fedau:K=20`, `my.rules:Mine:beta=0.9`."""
+    return names.parse(text, "algorithms", ALGORITHMS)
+
+
+def build_algorithm(spec: Spec, local: Local) -> Any:
+    """The algorithm; a memory in units of gradients takes the rate at which its clients train."""
+    spec, given = spec.without(*_own_keys(spec)), {}
+    if spec.options.get("memory_rate") == "local":
+        given["memory_rate"] = local.rate
+        spec = spec.without("memory_rate")
+    return spec.build(**given)
+
+
+def _own_keys(spec: Spec) -> list[str]:
+    """The options that are about training; an algorithm that has an option of the same name keeps it."""
+    return [key for key in OWN if key in spec.options and key not in spec.parameters()]
+
+
+def _own(spec: Spec, common: Local, schedule: Any) -> Local:
+    """How clients train for this algorithm: as for all others, except for the `eta0` and `clip_grad` of its own."""
+    own: dict[str, float] = {}
+    for key in _own_keys(spec):
+        try:
+            own[key] = float(spec.options[key])
+        except ValueError:
+            raise UserError(f"{spec.name}:{key} is {spec.options[key]!r}; expected a number") from None
+    try:
+        rate = Rate(own["eta0"], schedule) if "eta0" in own else common.rate
+        return dataclasses.replace(common, rate=rate, clip_grad=own.get("clip_grad", common.clip_grad))
+    except UserError as error:
+        raise UserError(f"{spec.label}: {error}") from None
+
+
+def _local(settings: Settings) -> Local:
+    eta0 = settings.eta0 if settings.eta0 is not None else 0.005 if settings.task == "quadratic" else 0.1
+    batch = settings.batch if settings.batch is not None else 128 if _is_image_set(settings) else 32
+    return Local(Rate(eta0, settings.schedule), settings.steps, batch, settings.clip_grad, settings.batches)
+
+
+def _availability(settings: Settings) -> Dynamics | Trace:
+    if is_recorded(settings.dynamics):
+        return Trace.load(settings.dynamics, round_seconds=settings.round_seconds, clients=settings.clients)
+    spec = names.parse(settings.dynamics, "availability", DYNAMICS)
+    found = spec.build()
+    if not isinstance(found, Trace) and not hasattr(found, "probabilities"):
+        raise UserError(f"{settings.dynamics} is a {type(found).__name__}; expected dynamics or a Trace")
+    out: Dynamics | Trace = found
+    return out
+
+
+def _clients(settings: Settings, recorded: Trace | None) -> int:
+    if recorded is not None:
+        if settings.clients not in (None, recorded.clients):
+            raise UserError(f"{settings.dynamics} has {recorded.clients} clients; asked for were {settings.clients}")
+        return recorded.clients
+    if settings.clients is not None:
+        return settings.clients
+    return len(settings.p) if len(settings.p) > 1 else 2 if settings.task == "quadratic" else CLIENTS
+
+
+def _task(settings: Settings, recorded: Trace | None) -> tuple[Task | Callable[[int], Task], Any]:
+    """The task, and base probabilities if there are any."""
+    clients = _clients(settings, recorded)
+    p: Any = settings.p or None
+    if clients < 1:
+        raise UserError(f"clients is {clients}; expected a whole number from 1")
+    if p is not None and len(p) not in (1, clients):
+        raise UserError(f"p has {len(p)} numbers for {clients} clients; give one for all or one for each")
+    if settings.task == "quadratic":
+        if settings.image_size is not None or settings.evaluate_received:
+            raise UserError("image_size and evaluate_received are for data; omit them for quadratic")
+        if p is None and recorded is None:
+            p = np.linspace(0.9, 0.3, clients)  # the smaller its optimum, the more often a client is available
+        return Quadratic(torch.linspace(0, 100, clients, dtype=torch.float64)[:, None]), p
+    if ":" in settings.task or settings.task in names.registered("tasks"):
+        return _own_task(names.parse(settings.task, "tasks", {}), settings), p
+    kept = _is_image_set(settings)
+    named = NamedTask(
+        settings.task,
+        settings.model or ("paper" if kept else "mlp"),
+        clients,
+        settings.alpha,
+        settings.image_size,
+        settings.augment or ("image" if kept else "none"),
+        settings.keep_empty,
+        settings.data,
+    )
+    return named, p
+
+
+def _is_image_set(settings: Settings) -> bool:
+    return settings.task not in BUILT_IN_TASKS and ":" not in settings.task and is_image_set(settings.task)
+
+
+def _own_task(spec: Spec, settings: Settings) -> Task | Callable[[int], Task]:
+    """A user's task: an object, a class, or a function of the seed; `--clients` goes to an option of that name."""
+    if isinstance(spec.target, Task):
+        return spec.target
+    if not callable(spec.target):
+        raise UserError(f"{settings.task} is a {type(spec.target).__name__}; expected a task, its class or a function")
+    known = spec.parameters()
+    given = {"clients": settings.clients} if settings.clients is not None and "clients" in known else {}
+    options = {**given, **spec.read_options(*given, "seed")}
+    if "seed" in known or not isinstance(spec.target, type):
+        return partial(spec.target, **options) if options else spec.target
+    if not issubclass(spec.target, Task):
+        raise UserError(f"{settings.task} is no fedawe.tasks.Task; derive it from fedawe.tasks.Task")
+    required = [each for each in inspect.signature(spec.target).parameters.values() if each.default is each.empty]
+    missing = [each.name for each in required if each.name not in options and each.kind is each.POSITIONAL_OR_KEYWORD]
+    if missing:
+        raise UserError(f"{settings.task} needs {', '.join(missing)}; write {settings.task}:{missing[0]}=...")
+    return spec.target(**options)

@@ -1,0 +1,206 @@
+"""What an experiment compares: a task, algorithms, an availability, a way to train; and what follows from a seed."""
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from fedawe.algorithms.base import Algorithm, is_whole
+from fedawe.algorithms.facts import is_received_mean, lacks_probabilities, name_of, with_probabilities
+from fedawe.algorithms.received import Received
+from fedawe.availability.dynamics import (
+    Array,
+    Dynamics,
+    Sine,
+    as_probabilities,
+    class_weights,
+    probabilities_from_labels,
+)
+from fedawe.availability.trace import Trace
+from fedawe.core.describe import described, short
+from fedawe.core.errors import UserError
+from fedawe.core.rng import rng
+from fedawe.tasks.base import Task
+from fedawe.training.local import Local
+
+ROUNDS = 300  # where neither the experiment nor a recorded trace says how many
+DEFAULT = "default"  # in a mapping of ways to train: for the algorithms that are not named
+
+
+@dataclass(frozen=True)
+class Population:
+    """The clients of one seed: their data and their availability, which all algorithms of an experiment share."""
+
+    seed: int
+    task: Task
+    trace: Trace
+    p: Array | None  # base probabilities [m]; unknown for a recorded trace
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Definition:
+    """What `Experiment` is made from; its fields are explained there."""
+
+    task: Task | Callable[[int], Task]
+    algorithms: Mapping[str, Algorithm[Any]]
+    availability: Dynamics | Trace | str | Path = field(default_factory=Sine)
+    p: Any = None
+    local: Local | Mapping[str, Local] = field(default_factory=Local)
+    rounds: int | None = None
+    seeds: Sequence[int] = (0, 1, 2)
+    evaluate_every: int = 5
+    evaluate_received: bool = False
+
+    def __post_init__(self) -> None:
+        self._check_task_and_algorithms()
+        set_ = object.__setattr__
+        set_(self, "algorithms", dict(self.algorithms))
+        set_(self, "seeds", _seeds(self.seeds))
+        set_(self, "rounds", self._rounds())
+        if not is_whole(self.evaluate_every) or self.evaluate_every < 1:
+            raise UserError(f"evaluate_every is {self.evaluate_every!r}; expected a whole number from 1")
+        if self.p is not None:
+            if self.recorded is not None:
+                raise UserError("p has no meaning for a recorded trace; omit it (--p on the command line)")
+            set_(self, "p", as_probabilities(np.atleast_1d(np.asarray(self.p, dtype=np.float64))))
+        unknown = set(self.local) - {*self.algorithms, DEFAULT} if isinstance(self.local, Mapping) else set()
+        if unknown:
+            raise UserError(f"local names {', '.join(sorted(unknown))}, but the algorithms are {_listed(self)}")
+        for label, algorithm in self.algorithms.items():
+            if lacks_probabilities(algorithm) and not self.knows_p:
+                raise UserError(
+                    f"{label} needs the probabilities of every round, which a recorded trace does not have; omit it"
+                )
+
+    def _check_task_and_algorithms(self) -> None:
+        if not isinstance(self.task, Task) and not callable(self.task):
+            raise UserError(f"task is a {type(self.task).__name__}; expected a Task, or a function of the seed")
+        if not isinstance(self.algorithms, Mapping) or not self.algorithms:
+            raise UserError("no algorithm given; expected a mapping from labels, as in {'FedAvg': fedawe.FedAvg()}")
+        for label, algorithm in self.algorithms.items():
+            if not isinstance(label, str) or not label.strip() or label.startswith("."):
+                raise UserError(f"the label of an algorithm must be text that can name a folder, not {label!r}")
+            if isinstance(algorithm, type):
+                raise UserError(f"{label} is a class; expected an object, as in {algorithm.__name__}()")
+            missing = [verb for verb in ("init", "start", "aggregate", "model") if not hasattr(algorithm, verb)]
+            if missing:
+                raise UserError(f"{label} is no algorithm: {type(algorithm).__name__} has no {', '.join(missing)}")
+
+    def _rounds(self) -> int:
+        most = None if self.recorded is None else self.recorded.rounds
+        rounds = (most or ROUNDS) if self.rounds is None else self.rounds
+        if not is_whole(rounds) or rounds < 1:
+            raise UserError(f"rounds is {rounds!r}; expected a whole number from 1")
+        if most is not None and rounds > most:
+            raise UserError(f"the recorded trace has {most} rounds; asked for were {rounds}")
+        return int(rounds)
+
+    @cached_property
+    def recorded(self) -> Trace | None:
+        """The recorded trace that all seeds share; None if every seed draws its own."""
+        if isinstance(self.availability, Trace):
+            return self.availability
+        if isinstance(self.availability, str | Path):
+            return Trace.load(self.availability)
+        if not hasattr(self.availability, "probabilities"):
+            kind = type(self.availability).__name__
+            raise UserError(f"availability is a {kind}; expected dynamics, a Trace, or the path of a trace")
+        return None
+
+    @property
+    def knows_p(self) -> bool:
+        """Whether the probabilities of every round are known."""
+        return self.recorded is None or self.recorded.p is not None
+
+    def local_of(self, label: str) -> Local:
+        """How clients train for an algorithm."""
+        if not isinstance(self.local, Mapping):
+            return self.local
+        return self.local.get(label) or self.local.get(DEFAULT) or Local()
+
+    def population(self, seed: int, device: torch.device | None = None) -> Population:
+        """seed -> partition -> label frequencies -> p_i -> trace."""
+        assert self.rounds is not None
+        task = self.task if isinstance(self.task, Task) else self.task(seed)
+        if not isinstance(task, Task):
+            raise UserError(f"task(seed) returned a {type(task).__name__}; expected a fedawe.tasks.Task")
+        if device is not None and hasattr(task, "to"):
+            task = task.to(device)
+        if self.recorded is not None:
+            if self.recorded.clients != task.clients:
+                raise UserError(f"the trace has {self.recorded.clients} clients, the task {task.clients}")
+            return Population(seed, task, self.recorded.first(self.rounds), None)
+        p = self._base_probabilities(task, seed)
+        dynamics: Any = self.availability
+        return Population(seed, task, Trace.draw(dynamics, p, self.rounds, seed), p)
+
+    def _base_probabilities(self, task: Task, seed: int) -> Array:
+        if self.p is not None:
+            if len(self.p) not in (1, task.clients):
+                raise UserError(f"p has {len(self.p)} numbers for {task.clients} clients; give one, or one for each")
+            return np.broadcast_to(self.p, task.clients).copy()
+        if task.frequencies is None:
+            raise UserError(
+                "p is needed: the task has no labels from which the paper's rule could compute the probabilities of "
+                "the clients; give one number for all clients, or one for each"
+            )
+        return probabilities_from_labels(task.frequencies, class_weights(task.frequencies.shape[1], rng(seed, "phi")))
+
+    def algorithm(self, label: str, trace: Trace) -> Algorithm[Any]:
+        """An algorithm, ready for the trace of a seed."""
+        algorithm = with_probabilities(self.algorithms[label], trace.p) if self.knows_p else self.algorithms[label]
+        return Received(algorithm) if self.evaluate_received and not is_received_mean(algorithm) else algorithm
+
+    def described(self) -> dict[str, Any]:
+        """What all runs share, as fields for a file."""
+        return {
+            "task": described(self.task),
+            "availability": self._described_availability(),
+            "p": None if self.p is None else self.p.tolist(),
+            "rounds": self.rounds,
+            "evaluate_every": self.evaluate_every,
+            "evaluate_received": self.evaluate_received,
+        }
+
+    def _described_availability(self) -> dict[str, Any]:
+        if self.recorded is None:
+            name = getattr(self.availability, "name", "") or type(self.availability).__name__.lower()
+            return {**described(self.availability), "title": short(self.availability, name)}
+        content = np.packbits(self.recorded.on, axis=1).tobytes()
+        title = str(self.availability) if isinstance(self.availability, str | Path) else "recorded trace"
+        return {
+            "class": "fedawe.availability.trace:Trace",
+            "title": title,
+            "rounds": self.recorded.rounds,
+            "clients": self.recorded.clients,
+            "sha256": hashlib.sha256(content).hexdigest()[:16],
+        }
+
+    def title_of(self, label: str) -> str:
+        """The display name of an algorithm: its label, unless the label is how the command line writes it."""
+        algorithm = self.algorithms[label]
+        name, _, options = label.partition("(")
+        if name != name_of(algorithm).lower():
+            return label
+        return f"{name_of(algorithm)} ({options}" if options else name_of(algorithm)
+
+
+def _seeds(seeds: Any) -> tuple[int, ...]:
+    found = tuple(seeds) if isinstance(seeds, Sequence | range) else (seeds,)
+    if not found:
+        raise UserError("no seed given; name at least one")
+    for seed in found:
+        if not is_whole(seed) or seed < 0:
+            raise UserError(f"a seed is a whole number from 0, not {seed!r}")
+    if len(set(found)) < len(found):
+        raise UserError(f"a seed was given twice: {' '.join(map(str, found))}")
+    return tuple(int(seed) for seed in found)
+
+
+def _listed(experiment: Definition) -> str:
+    return ", ".join(experiment.algorithms)

@@ -1,0 +1,63 @@
+"""How runs are executed, as flags; PyTorch is imported only where it is needed, so that a parser is quick."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from fedawe.core.errors import UserError
+from fedawe.experiments.flags import Whole
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True)
+class Execution:
+    """How runs are executed. None of it changes a result, except that `engine` may change its last bits."""
+
+    engine: str = "auto"
+    """train clients one after another (one) or stacked into one computation (stacked); auto takes what is faster here.
+    ray, ray:HOST:PORT and ray://HOST:PORT train on a Ray cluster"""
+    workers: Whole = None
+    """processes that share the clients of a round (default: all cores where rounds are long)"""
+    jobs: int = 1
+    """runs at once, with one core each"""
+    device: Literal["cpu", "cuda"] | None = None
+    """where to compute (default: a CUDA device if there is one)"""
+    checkpoint_every: int = 50
+    """rounds between two checkpoints"""
+
+    @property
+    def cluster(self) -> str | None:
+        """The address of the cluster that computes; None if there is none."""
+        from fedawe.training.engines.ray_cluster import address_of
+
+        return address_of(self.engine)
+
+    def where(self) -> "torch.device":
+        """The device."""
+        import torch
+
+        found = "cuda" if torch.cuda.is_available() and self.cluster is None else "cpu"
+        return torch.device(self.device or found)
+
+    def check(self) -> None:
+        """Refuses what is invalid or not possible here."""
+        import torch
+
+        from fedawe.training.engines.ray_cluster import FORMS, reach
+
+        if self.engine not in ("auto", "one", "stacked") and self.cluster is None:
+            raise UserError(f"engine is {self.engine!r}; expected auto, one, stacked, {FORMS}")
+        for name in ("jobs", "checkpoint_every"):
+            if getattr(self, name) < 1:
+                raise UserError(f"{name} is {getattr(self, name)}; expected a whole number from 1")
+        if self.workers is not None and self.workers < 1:
+            raise UserError(f"workers is {self.workers}; expected a whole number from 1")
+        if self.jobs > 1 and (self.workers or 1) > 1:
+            raise UserError(f"{self.jobs} jobs with {self.workers} workers each: choose one of the two")
+        if self.device == "cuda" and not torch.cuda.is_available():
+            raise UserError("device is cuda, but this machine has no CUDA device; omit --device")
+        if self.where().type == "cuda" and (self.jobs > 1 or (self.workers or 1) > 1 or self.cluster is not None):
+            raise UserError("jobs, workers and ray are for processors; omit them, or use --device cpu")
+        if self.cluster is not None:
+            reach(self.cluster)

@@ -1,0 +1,66 @@
+"""An experiment that can be run: the object behind `fedawe run`."""
+
+import dataclasses
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedawe.core.errors import UserError
+from fedawe.experiments.definition import Definition
+from fedawe.experiments.execution import Execution
+from fedawe.experiments.results import Results, load
+from fedawe.experiments.run import Tell, Warn
+from fedawe.experiments.schedule import run_all
+from fedawe.training.engines import one_thread
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Experiment(Definition):
+    """Algorithms compared on one task under one availability, with several seeds.
+
+    task            a Task, or a function of the seed that returns one
+    algorithms      label -> algorithm; the label names it in tables and folders
+    availability    dynamics, which are drawn for every seed; or a Trace or the path of one, which all seeds share
+    p               base probabilities: one for all clients or one for each. None: the paper's rule, from the labels
+    local           how clients train; or a mapping from labels, with the key "default" for all others
+    rounds          how many; None: all of a recorded trace, or 300
+    seeds           each seed has its own partition, trace and initial model, shared by all algorithms
+    evaluate_every  rounds between two evaluations; there is always one before the first round and after the last
+    evaluate_received   also evaluate the mean over all clients of the model that each received last
+
+    >>> import fedawe, torch
+    >>> example_1 = fedawe.Experiment(
+    ...     task=fedawe.Quadratic(torch.tensor([[0.0], [100.0]])),
+    ...     algorithms={"FedAWE": fedawe.FedAWE(), "FedAvg": fedawe.FedAvg()},
+    ...     availability=fedawe.Stationary(), p=[0.9, 0.3],
+    ...     local=fedawe.Local(fedawe.Rate(0.01, "constant"), steps=1), rounds=50,
+    ... )
+    >>> example_1.population(seed=0).trace.clients
+    2
+    """
+
+    def run(
+        self,
+        out: str | os.PathLike[str],
+        *,
+        command: str = "",
+        tell: Tell = lambda _: None,
+        warn: Warn = print,
+        **execution: Any,
+    ) -> Results:
+        """Run what has not run yet, and read everything back; the same call again resumes after any interruption.
+
+        out        folder of records and models
+        command    how to repeat it, for the report
+        tell       is called after every round with a `Progress`
+        warn       is called with a sentence when something is repaired or unusual
+        execution  how to execute: jobs, workers, engine, device, checkpoint_every (see `Execution`)
+        """
+        known = [each.name for each in dataclasses.fields(Execution)]
+        if unknown := sorted(set(execution) - set(known)):
+            raise UserError(f"run has no option {unknown[0]!r}; it has {', '.join(known)}")
+        with one_thread():  # one thread a process: bits stay the same, and many small products want no more
+            for _ in run_all(self, Path(out), Execution(**execution), command=command, tell=tell, warn=warn):
+                pass
+        return load(out)

@@ -1,0 +1,201 @@
+"""Algorithms, tasks and dynamics as people write them: `fedau:K=20`, `my.rules:Mine:beta=0.9`, `study.py:Mine`.
+
+A name is one of this package's, one that an installed package registers through an entry point (groups
+`fedawe.algorithms`, `fedawe.tasks`, `fedawe.availability`), or says where to find the object: a module that can be
+imported or the path of a Python file, a colon, and the name in it. Options follow after a further colon.
+"""
+
+import dataclasses
+import importlib
+import importlib.util
+import inspect
+import os
+import sys
+import types
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import cloudpickle
+
+from fedawe.core.errors import UserError
+
+Group = Literal["algorithms", "tasks", "availability"]
+
+
+@dataclass(frozen=True)
+class Spec:
+    """An object as it was written: its name, what the name stands for, and its options as text."""
+
+    name: str
+    target: Any
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def label(self) -> str:
+        """As in tables and folders: `fedau(K=20)`."""
+        said = ",".join(f"{key}={value}" for key, value in sorted(self.options.items()))
+        return f"{self.name}({said})" if said else self.name
+
+    def without(self, *keys: str) -> "Spec":
+        """The same without some of its options."""
+        return dataclasses.replace(self, options={k: v for k, v in self.options.items() if k not in keys})
+
+    def parameters(self) -> dict[str, Any]:
+        """The options that the target takes: name -> type."""
+        target: Any = self.target
+        if dataclasses.is_dataclass(target):
+            hints = _hints(target)
+            return {each.name: hints.get(each.name, str) for each in dataclasses.fields(target) if each.init}
+        try:
+            found = inspect.signature(target).parameters.values()
+        except (TypeError, ValueError):
+            return {}
+        hints = _hints(vars(target).get("__init__") if isinstance(target, type) else target)
+        plain = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+        return {each.name: hints.get(each.name, _of_default(each.default)) for each in found if each.kind in plain}
+
+    def read_options(self, *given: str) -> dict[str, Any]:
+        """The options as values of the types that the target declares; those that are `given` otherwise are refused."""
+        known = {name: hint for name, hint in self.parameters().items() if name not in given}
+        for key in self.options:
+            if key not in known:
+                raise UserError(f"{self.name} has no option {key!r}; it has {', '.join(known) or 'none'}")
+        return {key: _read(value, known[key], key, self.name) for key, value in self.options.items()}
+
+    def build(self, **given: Any) -> Any:
+        """The object, from the options and from what is given besides."""
+        if not callable(self.target):
+            if self.options:
+                raise UserError(f"{self.name} is an object and takes no options; received {', '.join(self.options)}")
+            return self.target
+        return self.target(**given, **self.read_options(*given))
+
+
+def registered(group: Group) -> set[str]:
+    """The names that installed packages register."""
+    return set(entry_points(group=f"fedawe.{group}").names)
+
+
+def parse(text: str, group: Group, built_in: Mapping[str, Any]) -> Spec:
+    """Read `name`, `name:key=value,key=value`, `module:Name` or `file.py:Name:key=value`."""
+    name, _, rest = text.partition(":")
+    if name in built_in:
+        return Spec(name, built_in[name], _options(rest, text, name))
+    if name in registered(group):
+        return Spec(name, _loaded(entry_points(group=f"fedawe.{group}")[name]), _options(rest, text, name))
+    attribute, _, options = rest.partition(":")
+    if attribute.isidentifier():
+        return Spec(attribute, _attribute(name, attribute), _options(options, text, f"{name}:{attribute}"))
+    one = {"algorithms": "algorithm", "tasks": "task", "availability": "dynamics"}[group]
+    known = ", ".join([*built_in, *sorted(registered(group))])
+    raise UserError(
+        f"unknown {one} {name!r}; choose from {known}, or write where yours is, as in my_module:Name or file.py:Name"
+    )
+
+
+def module_from(place: str) -> types.ModuleType:
+    """The module that a dotted name or the path of a Python file stands for."""
+    if not place.endswith(".py"):
+        if os.getcwd() not in sys.path:
+            sys.path.insert(0, os.getcwd())
+        try:
+            return _by_value(importlib.import_module(place))
+        except ImportError as error:
+            raise UserError(f"cannot import {place!r} ({error}); expected a module or the path of a .py file") from None
+    path = Path(place).resolve()
+    if not path.is_file():
+        raise UserError(f"{place}: no such file")
+    if (found := sys.modules.get(path.stem)) is not None and getattr(found, "__file__", None) == str(path):
+        return found
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    sys.path.insert(0, str(path.parent))  # the file may import what lies beside it
+    try:
+        spec.loader.exec_module(module)
+    except UserError:
+        raise
+    except Exception as error:
+        del sys.modules[path.stem]
+        raise UserError(f"{place}: cannot be imported ({type(error).__name__}: {error})") from None
+    return _by_value(module)
+
+
+def _by_value(module: types.ModuleType) -> types.ModuleType:
+    """Other processes and machines receive the classes of this module themselves: they may not have its file."""
+    file = getattr(module, "__file__", None)
+    if file is not None and "site-packages" not in file and module.__name__.partition(".")[0] != "fedawe":
+        cloudpickle.register_pickle_by_value(module)
+    return module
+
+
+def _attribute(place: str, name: str) -> Any:
+    module = module_from(place)
+    if not hasattr(module, name):
+        found = [each for each in vars(module) if not each.startswith("_")]
+        raise UserError(f"{place} has no {name!r}; it has {', '.join(found) or 'nothing'}")
+    return getattr(module, name)
+
+
+def _loaded(entry: Any) -> Any:
+    try:
+        return entry.load()
+    except Exception as error:
+        raise UserError(
+            f"{entry.name} is registered as {entry.value}, which cannot be imported ({type(error).__name__}: {error})"
+        ) from None
+
+
+def _options(text: str, whole: str, name: str) -> dict[str, str]:
+    options: dict[str, str] = {}
+    for word in text.split(",") if text else []:
+        key, equals, value = word.partition("=")
+        if not (key and equals and value) or key in options:
+            raise UserError(f"cannot read {whole!r}; expected {name}:key=value,key=value")
+        options[key.strip()] = value.strip()
+    return options
+
+
+def _hints(thing: Any) -> dict[str, Any]:
+    try:
+        return get_type_hints(thing)
+    except Exception:  # whatever a user's annotations do when they are evaluated
+        return {}
+
+
+def _of_default(default: Any) -> Any:
+    """The type of an option that has no annotation: that of its default."""
+    return type(default) if isinstance(default, bool | int | float | str) else str
+
+
+def _read(text: str, hint: Any, key: str, name: str) -> Any:
+    """The text as the first of the types that takes it."""
+    kinds = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+    for kind in kinds:
+        if kind is type(None) and text.lower() == "none":
+            return None
+        if get_origin(kind) is Literal and text in get_args(kind):
+            return text
+        if kind is bool and text.lower() in ("true", "false"):
+            return text.lower() == "true"
+        if kind in (int, float):
+            try:
+                return kind(text)
+            except ValueError:
+                continue
+        if kind in (str, Path):
+            return kind(text)
+    expected = " or ".join(_described(kind) for kind in kinds)
+    raise UserError(f"{name}:{key} is {text!r}; expected {expected}")
+
+
+def _described(kind: Any) -> str:
+    if get_origin(kind) is Literal:
+        return ", ".join(map(str, get_args(kind)))
+    words = {int: "a whole number", float: "a number", bool: "true or false", type(None): "none"}
+    return words.get(kind, "an object that only Python can give")

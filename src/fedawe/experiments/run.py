@@ -1,0 +1,209 @@
+"""One run on disk: one algorithm under one seed, resumed where it stopped, bit for bit as if it had never stopped."""
+
+import dataclasses
+import hashlib
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedawe.algorithms.base import State
+from fedawe.algorithms.buffers import with_buffers
+from fedawe.algorithms.facts import diagnostics_of, further_models, metrics_of
+from fedawe.core.describe import described, first_difference
+from fedawe.core.environment import environment
+from fedawe.core.errors import Diverged, UserError
+from fedawe.core.files import new_folder, write_atomically
+from fedawe.experiments import checkpoint
+from fedawe.experiments.definition import Population
+from fedawe.experiments.folder import FORMAT, Folder, other
+from fedawe.results import record as records
+from fedawe.results.record import Line, Record
+from fedawe.training import diagnostics
+from fedawe.training.engines import Engine
+from fedawe.training.simulate import simulate
+
+MODEL = "model.safetensors"
+MAY_DIFFER = ("rounds", "versions")  # of a header, when a run goes on
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What a run has just done."""
+
+    run: str
+    rounds: int  # completed
+    of: int
+    active: int
+    metrics: Line  # of the last evaluation
+    deciding: str | None  # the name of the metric that decides
+
+
+Tell = Callable[[Progress], None]
+Warn = Callable[[str], None]
+
+
+class Run:
+    """One algorithm under one seed."""
+
+    def __init__(
+        self, folder: Folder, label: str, population: Population, stacked: bool, checkpoint_every: int
+    ) -> None:
+        experiment, task = folder.experiment, population.task
+        self.label, self.population, self.stacked = label, population, stacked
+        self.algorithm = with_buffers(experiment.algorithm(label, population.trace), task.buffers)
+        self.local = experiment.local_of(label)
+        self.evaluate_every, self.checkpoint_every = experiment.evaluate_every, checkpoint_every
+        self.path = folder.of_run(label, population.seed)
+        self.state: State = self.algorithm.init(task.initial(population.seed), task.clients)
+        self.metrics = (*task.metrics, *diagnostics.METRICS, *metrics_of(experiment.algorithms[label]))
+        self.header: Line = {
+            "kind": "header",
+            "format": FORMAT,
+            "label": label,
+            "name": experiment.title_of(label),
+            "algorithm": described(experiment.algorithms[label]),
+            "local": described(self.local),
+            **experiment.described(),
+            "metrics": [dataclasses.asdict(metric) for metric in self.metrics],
+            "parameters": self._shapes(),
+            "inputs": described(task.input_shape),
+            "classes": None if task.frequencies is None else int(task.frequencies.shape[1]),
+            "clients": task.clients,
+            "seed": population.seed,
+            "stacked": stacked,
+            "versions": environment(),
+        }
+
+    def _shapes(self) -> dict[str, list[int]]:
+        """The shape of every parameter and buffer, in the order of the vector; without names there is one vector, x."""
+        layout = self.population.task.layout
+        if layout is None:
+            return {"x": [len(self.state.latest)]}
+        return {entry.name: list(entry.shape) for entry in layout.ordered}
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return f"{self.label}, seed {self.population.seed}"
+
+    @property
+    def rounds(self) -> int:
+        """How many it has in the end."""
+        return self.population.trace.rounds
+
+    def finished(self) -> Record | None:
+        """Its record, if there is nothing left to do."""
+        file = self.path / records.NAME
+        record = records.read(file) if file.exists() else None
+        if record is None or record.problem or record.end is None or record.header.get("rounds") != self.rounds:
+            return None
+        return record if self._continues(record) is None and self._model_is(record.end.get("model_sha256")) else None
+
+    def _continues(self, record: Record) -> tuple[str, Any, Any] | None:
+        """Where the header of a record differs from this run's; None if this run can go on from it."""
+        before, now = ({k: v for k, v in h.items() if k not in MAY_DIFFER} for h in (record.header, self.header))
+        return first_difference(before, now)
+
+    def execute(self, engine: Engine, tell: Tell, warn: Warn) -> Record:
+        """Run it from where it stopped; a run that is complete is not touched."""
+        if (record := self.finished()) is not None:
+            return record
+        file = new_folder(self.path) / records.NAME
+        state, kept = self.state, [self.header]
+        if file.exists():
+            record = records.read(file)
+            if record.problem:
+                warn(f"{record.problem}; continuing from what precedes it")
+            if record.header and (found := self._continues(record)) is not None:
+                raise UserError(f"{file} was made with {other(*found)}; choose another --out")
+            due = set(self._evaluations(self.rounds))
+            lines = [line for line in record.evaluations if line["round"] in due]
+            done = {line["round"] for line in lines}
+            resumed = checkpoint.load(self.path, state, lambda n: done >= set(self._evaluations(n)), warn)
+            if resumed is not None and resumed.t < self.rounds:
+                state = resumed
+                kept += [line for line in lines if line["round"] <= state.t + 1]
+        engine.use(self.population.task, self.local, self.stacked)
+        return self._go_on(file, state, kept, engine, tell)
+
+    def _evaluations(self, rounds: int) -> list[int]:
+        """After which rounds there is an evaluation, up to `rounds`: 0, every so many, and the last."""
+        return [n for n in range(rounds + 1) if n % self.evaluate_every == 0 or n == self.rounds]
+
+    def _go_on(self, file: Path, state: State, kept: list[Line], engine: Engine, tell: Tell) -> Record:
+        began, before = time.perf_counter(), float(kept[-1].get("elapsed_seconds", 0.0))
+        with records.Writer(file, kept) as writer:
+
+            def write(line: Line) -> Line:
+                writer.write({**line, "elapsed_seconds": round(before + time.perf_counter() - began, 3)})
+                return line
+
+            try:
+                end = self._rounds(state, kept, engine, writer, write, tell)
+            except Diverged as stopped:
+                end = {"status": "diverged", "message": f"{self.name}: {stopped}"}
+                checkpoint.clear(self.path)
+            write({"kind": "end", **end})
+        return records.read(file)
+
+    def _rounds(
+        self,
+        state: State,
+        kept: list[Line],
+        engine: Engine,
+        writer: records.Writer,
+        write: Callable[[Line], Line],
+        tell: Tell,
+    ) -> Line:
+        population, total = self.population, self.rounds
+        evaluations = set(self._evaluations(total))
+        deciding = next((metric.name for metric in self.metrics if metric.decides), None)
+
+        def evaluate(rounds: int, active: int) -> Line:
+            return write({"kind": "evaluation", "round": rounds, "active": active, **self._metrics(state, engine)})
+
+        last = kept[-1] if len(kept) > 1 else evaluate(0, 0)
+        steps = simulate(
+            population.task,
+            self.algorithm,
+            population.trace,
+            self.local,
+            seed=population.seed,
+            resume=state,
+            engine=engine,
+        )
+        for step in steps:
+            state, n = step.state, step.t + 1
+            if n in evaluations:
+                last = evaluate(n, len(step.A))
+            if n % self.checkpoint_every == 0 or n == total:  # the last one is where a longer run goes on
+                writer.sync()  # a checkpoint promises that every evaluation before it is on the disk
+                checkpoint.save(self.path, state, keep=1 if n == total else checkpoint.KEPT)
+            tell(Progress(self.name, n, total, len(step.A), last, deciding))
+        x, layout = self.algorithm.model(state), population.task.layout
+        model = checkpoint.to_bytes({"x": x} if layout is None else layout.state_dict(x))
+        write_atomically(self.path / MODEL, model)
+        return {"status": "complete", "model_sha256": hashlib.sha256(model).hexdigest()}
+
+    def _metrics(self, state: State, engine: Engine) -> Line:
+        """Those of the model, of further models that the algorithm has, and diagnostics."""
+        out: Line = dict(engine.evaluate(self.algorithm.model(state)))
+        for name, model in further_models(self.algorithm, state).items():
+            out.update({f"{name}_{metric}": value for metric, value in engine.evaluate(model).items()})
+        if state.t >= 0:
+            out.update(diagnostics.diagnostics(state, self.population.trace))
+            out.update(diagnostics_of(self.algorithm, state))
+        bad = records.not_finite(out)
+        if bad is not None:
+            rate = self.local.rate(max(state.t, 0))
+            raise Diverged(f"{bad} is not finite after round {state.t} with learning rate {rate:.4g}; lower eta0")
+        return out
+
+    def _model_is(self, sha256: str | None) -> bool:
+        """Whether the final model is the one that the record speaks of; a diverged run has none."""
+        if sha256 is None:
+            return True
+        file = self.path / MODEL
+        return file.exists() and hashlib.sha256(file.read_bytes()).hexdigest() == sha256

@@ -1,0 +1,143 @@
+"""Several runs at once, each in one of a few processes; one that is killed costs the run it was at one try."""
+
+import multiprocessing
+import os
+import sys
+import threading
+import traceback
+import types
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from typing import Any, Generic, Literal, TypeVar
+
+import cloudpickle
+import torch
+
+from fedawe.core.errors import UserError
+from fedawe.training.engines import keep_freed_memory
+
+TRIES = 2  # of a job whose process was killed
+Say = Callable[[Any], None]
+J = TypeVar("J")
+
+
+@dataclass(frozen=True)
+class Outcome(Generic[J]):
+    """How a job ended: with a result, with a `UserError`, or with an error that is a bug or a killed process."""
+
+    job: J
+    kind: Literal["done", "refused", "failed"]
+    said: Any
+
+
+@dataclass
+class _Worker:
+    process: Any
+    pipe: Connection
+    job: Any = None
+
+
+def at_once(function: Callable[[J, Say], Any], jobs: Sequence[J], processes: int, hear: Say) -> Iterator[Outcome[J]]:
+    """function(job, say) for all jobs, as they end; what they say goes to `hear`.
+
+    The function is sent by value, so that it may use classes of a script or of a file that cannot be imported.
+    """
+    content = cloudpickle.dumps(function)
+    waiting, tries, left = list(jobs), {id(job): 0 for job in jobs}, len(jobs)
+    workers: list[_Worker] = []
+    try:
+        while left:
+            while waiting and len(workers) < min(processes, left):
+                workers.append(_started(content))
+            for worker in workers:
+                if worker.job is None and waiting:
+                    worker.job = waiting.pop(0)
+                    worker.pipe.send_bytes(cloudpickle.dumps(worker.job))
+            ready = wait([worker.pipe for worker in workers if worker.job is not None])
+            for worker in [each for each in workers if each.pipe in ready]:
+                job = worker.job
+                try:
+                    kind, said = cloudpickle.loads(worker.pipe.recv_bytes())
+                except (EOFError, OSError):  # it was killed; another takes its place
+                    workers.remove(worker)
+                    worker.pipe.close()
+                    worker.process.join()
+                    tries[id(job)] += 1
+                    if tries[id(job)] < TRIES:
+                        waiting.insert(0, job)
+                        continue
+                    kind, said = "failed", f"its process was killed (exit code {worker.process.exitcode})"
+                if kind == "says":
+                    hear(said)
+                    continue
+                worker.job = None
+                left -= 1
+                yield Outcome(job, kind, said)
+    finally:
+        for worker in workers:
+            if worker.job is not None:
+                worker.process.terminate()
+            worker.pipe.close()  # an idle process reads the end of its jobs, and leaves
+        for worker in workers:
+            worker.process.join()
+
+
+def _started(content: bytes) -> _Worker:
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_serve, args=(theirs, content), daemon=True)
+    with main_module_hidden():
+        process.start()
+    theirs.close()
+    return _Worker(process, ours)
+
+
+@contextmanager
+def main_module_hidden() -> Iterator[None]:
+    """A new process does not run the script that started it again, so that a script needs no `__main__` guard.
+
+    Whatever the process needs of the script is sent to it by value.
+    """
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
+
+
+def _serve(pipe: Connection, content: bytes) -> None:
+    """Another process: one job after another, until there are no more."""
+    _end_with_parent()
+    torch.set_num_threads(1)
+    keep_freed_memory()
+
+    def answer(kind: str, said: Any) -> None:
+        pipe.send_bytes(cloudpickle.dumps((kind, said)))
+
+    try:
+        function = cloudpickle.loads(content)
+        while True:
+            job = cloudpickle.loads(pipe.recv_bytes())
+            try:
+                answer("done", function(job, lambda said: answer("says", said)))
+            except UserError as error:
+                answer("refused", str(error))
+            except Exception:
+                answer("failed", traceback.format_exc())
+    except (EOFError, BrokenPipeError, ConnectionError, KeyboardInterrupt):
+        return
+
+
+def _end_with_parent() -> None:
+    """A process that outlived its command would write into runs that the next command goes on with."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def watch() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()

@@ -1,0 +1,138 @@
+"""How a flat vector and the named tensors of a module correspond: parameters first, then buffers."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from fedawe.core.errors import UserError
+
+Kind = Literal["parameter", "buffer", "constant"]
+
+# How torch names what batch and instance normalisation measure; for named tensors whose module is not known.
+STATISTICS = ("running_mean", "running_var")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One named tensor."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    kind: Kind
+
+    @property
+    def size(self) -> int:
+        """How many numbers it has."""
+        return math.prod(self.shape)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The tensors of a module's `state_dict` in its order, and where each of them is in a vector [d + b].
+
+    parameter  trained: the first d numbers, the part that an algorithm sees
+    buffer     floating point and not trained, such as the running statistics of batch normalisation: the last b numbers
+    constant   not floating point, such as `num_batches_tracked`: not in the vector; every client begins with this value
+
+    Buffers that a module leaves out of its `state_dict` are not here either: they stay as the module made them.
+
+    >>> layout = Layout.of(nn.BatchNorm1d(2))
+    >>> layout.parameters, layout.buffers
+    (4, 4)
+    >>> layout.tensors(torch.arange(8.0))["running_var"]
+    tensor([6., 7.])
+    """
+
+    entries: tuple[Entry, ...]
+    constants: Mapping[str, Tensor] = field(default_factory=dict)  # by name
+    aliases: Mapping[str, str] = field(default_factory=dict)  # further names of a tensor -> the name of its entry
+
+    @classmethod
+    def of(cls, module: nn.Module) -> "Layout":
+        """The layout of a module; a parameter that is used under two names is one entry."""
+        trained = dict(module.named_parameters(remove_duplicate=False))
+        entries: list[Entry] = []
+        constants: dict[str, Tensor] = {}
+        first: dict[int, str] = {}
+        aliases: dict[str, str] = {}
+        for name, tensor in module.state_dict(keep_vars=True).items():
+            if not isinstance(tensor, Tensor):  # what a module adds by get_extra_state
+                continue
+            if id(tensor) in first:
+                aliases[name] = first[id(tensor)]
+                continue
+            first[id(tensor)] = name
+            kind: Kind = "parameter" if name in trained else "buffer" if tensor.is_floating_point() else "constant"
+            entries.append(Entry(name, tuple(tensor.shape), tensor.dtype, kind))
+            if kind == "constant":
+                constants[name] = tensor.detach().clone()
+        return cls(tuple(entries), constants, aliases)
+
+    @classmethod
+    def of_tensors(cls, tensors: Mapping[str, Tensor]) -> "Layout":
+        """The layout of named tensors without their module: what is called a running statistic is a buffer."""
+        entries = []
+        for name, tensor in tensors.items():
+            statistic = name.rpartition(".")[2] in STATISTICS
+            kind: Kind = "constant" if not tensor.is_floating_point() else "buffer" if statistic else "parameter"
+            entries.append(Entry(name, tuple(tensor.shape), tensor.dtype, kind))
+        constants = {entry.name: tensors[entry.name].detach().clone() for entry in entries if entry.kind == "constant"}
+        return cls(tuple(entries), constants)
+
+    @property
+    def parameters(self) -> int:
+        """d."""
+        return sum(entry.size for entry in self.entries if entry.kind == "parameter")
+
+    @property
+    def buffers(self) -> int:
+        """b."""
+        return sum(entry.size for entry in self.entries if entry.kind == "buffer")
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the vector: float64 if any of its tensors is, else float32."""
+        return torch.float64 if any(entry.dtype == torch.float64 for entry in self.entries) else torch.float32
+
+    @cached_property
+    def ordered(self) -> list[Entry]:
+        """What is in the vector, in its order."""
+        return [entry for kind in ("parameter", "buffer") for entry in self.entries if entry.kind == kind]
+
+    @property
+    def variances(self) -> Tensor:
+        """Which of the b buffers are running variances, which are never negative, [b] bool."""
+        of = [entry for entry in self.entries if entry.kind == "buffer"]
+        pieces = [torch.full((entry.size,), entry.name.endswith(STATISTICS[1])) for entry in of]
+        return torch.cat(pieces) if pieces else torch.empty(0, dtype=torch.bool)
+
+    def vector(self, tensors: Mapping[str, Tensor]) -> Tensor:
+        """The named tensors as a new vector [d + b]; names and shapes must be those of this layout."""
+        pieces = []
+        for entry in self.ordered:
+            tensor = tensors.get(entry.name)
+            if tensor is None or tuple(tensor.shape) != entry.shape:
+                got = "missing" if tensor is None else f"of shape {list(tensor.shape)}"
+                raise UserError(f"{entry.name} is {got}; expected a tensor of shape {list(entry.shape)}")
+            pieces.append(tensor.detach().reshape(-1).to(self.dtype))
+        return torch.cat(pieces) if pieces else torch.empty(0, dtype=self.dtype)
+
+    def tensors(self, x: Tensor) -> dict[str, Tensor]:
+        """Parameters and buffers of a vector x [d + b] by name: views of it, of its dtype."""
+        sizes = [entry.size for entry in self.ordered]
+        if len(x) != sum(sizes):
+            raise UserError(f"the vector has {len(x)} numbers; expected {sum(sizes)}")
+        pieces = zip(self.ordered, x.split(sizes), strict=True)
+        return {entry.name: piece.view(entry.shape) for entry, piece in pieces}
+
+    def state_dict(self, x: Tensor) -> dict[str, Tensor]:
+        """All tensors of the module whose vector is x [d + b], of their own dtypes, as `load_state_dict` takes them."""
+        found = {**self.tensors(x), **self.constants}
+        named = {entry.name: found[entry.name].to(entry.dtype) for entry in self.entries}
+        return {**named, **{alias: found[name] for alias, name in self.aliases.items()}}
