@@ -26,7 +26,9 @@ def assumption_1(fleet: Fleet) -> list[Verdict]:
 def _positive(fleet: Fleet) -> Verdict:
     part = "every client can be available in every round"
     if fleet.never:
-        return Verdict(part, "no", f"{len(fleet.never)} of {fleet.clients} clients were never available, so that delta = 0")
+        return Verdict(
+            part, "no", f"{len(fleet.never)} of {fleet.clients} clients were never available, so that delta = 0"
+        )
     if fleet.unseen_hours:
         reason = f"in {fleet.unseen_hours:.0%} of the pairs (client, hour of the day) the client was never available"
         return Verdict(part, "doubtful", f"{reason}; the smallest rate is {fleet.delta:.3g}")
@@ -42,7 +44,9 @@ def _rounds(fleet: Fleet) -> Verdict:
     noise = 4 / np.sqrt(fleet.rounds * max(fleet.clients - len(fleet.never), 1))
     said = f"the correlation between one round and the next is {round(phi, 2) + 0.0:.2f}{hour}"
     if phi > max(noise, 0.05):
-        return Verdict(part, "no", f"{said}: a client that is available stays so, for {fleet.mean_on:.1f} rounds on average")
+        return Verdict(
+            part, "no", f"{said}: a client that is available stays so, for {fleet.mean_on:.1f} rounds on average"
+        )
     return Verdict(part, "plausible", said)
 
 

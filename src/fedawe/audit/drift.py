@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from fedawe.availability.clock import Clock
 from fedawe.availability.dynamics import Array, Mask
+from fedawe.availability.trace import Trace
 from fedawe.core.rng import rng
 
 Ints = npt.NDArray[np.int64]
@@ -66,7 +67,7 @@ class Drift:
     @property
     def clients_change(self) -> bool:
         """Whether more clients change than chance explains (a normal approximation, three standard deviations)."""
-        return self.changed > self.by_chance + 3 * np.sqrt(LEVEL * (1 - LEVEL) * self.tested) + 0.5
+        return bool(self.changed > self.by_chance + 3 * np.sqrt(LEVEL * (1 - LEVEL) * self.tested) + 0.5)
 
 
 def drift_of(on: Mask, clock: Clock | None, repeating: Mask, known: Mask | None = None) -> Drift | None:
@@ -149,11 +150,11 @@ def _without_time_of_day(mean: Array, seen: Array, per_day: int) -> Array:
     return np.asarray(((mean.reshape(shape) - usual) * weight).reshape(mean.shape))
 
 
-def _largest(x: Array) -> Array:
-    """The self-normalised CUSUM of each column, at its largest, [m]."""
+def _largest(x: Array, at: int | None = None) -> Array:
+    """The self-normalised CUSUM of each column, at its largest or before block `at`, [m]."""
     B, out = len(x), np.zeros(x.shape[1])
     S = np.concatenate([np.zeros((1, x.shape[1])), np.cumsum(x, 0)])  # [B + 1, m]
-    for k in range(2, B - 1):
+    for k in range(2, B - 1) if at is None else [at]:
         before = S[1 : k + 1] - np.arange(1, k + 1)[:, None] / k * S[k]
         rest = B - k
         after = S[k + 1 :] - S[k] - np.arange(1, rest + 1)[:, None] / rest * (S[B] - S[k])
@@ -164,23 +165,23 @@ def _largest(x: Array) -> Array:
     return out
 
 
-def _of_clients(x: Array, on: Mask, usable: Mask, B: int, per_day: int) -> Array:
+def _of_clients(x: Array, on: Mask, usable: Mask, B: int, per_day: int, at: int | None = None) -> Array:
     rate = on.mean(0)
     stays = (on[1:] != on[:-1]).sum(0) / 2
     tested = usable & (stays >= FEWEST_STAYS)
-    out, statistic = np.full(len(rate), np.nan), _largest(x)
+    out, statistic = np.full(len(rate), np.nan), _largest(x, at)
     # Chains are alike if their rates and their numbers of stays are: one null distribution for each kind.
     uneven = np.round(np.abs(np.log(np.maximum(rate, 1e-9) / np.maximum(1 - rate, 1e-9))))
     often = np.round(2 * np.log2(np.maximum(stays, 1)))
     for kind in {(int(a), int(b)) for a, b in zip(uneven[tested], often[tested], strict=True)}:
         alike = tested & (uneven == kind[0]) & (often == kind[1])
-        null = _chains(B, per_day, len(on), *kind)
+        null = _chains(B, per_day, len(on), *kind, at)
         out[alike] = (1 + DRAWS - np.searchsorted(null, statistic[alike])) / (1 + DRAWS)
     return out
 
 
 @functools.lru_cache(maxsize=512)
-def _chains(B: int, per_day: int, T: int, uneven: int, often: int) -> Array:
+def _chains(B: int, per_day: int, T: int, uneven: int, often: int, at: int | None = None) -> Array:
     """The statistic of on/off chains that do not change, sorted; `uneven` and `often` are rounded logarithms."""
     p, stays = 1 / (1 + np.exp(uneven)), 2 ** (often / 2)
     switching = min(stays / (T * p * (1 - p)), 1.0)  # 1 - phi of a round
@@ -192,18 +193,19 @@ def _chains(B: int, per_day: int, T: int, uneven: int, often: int) -> Array:
     for t in range(B * steps):
         on = generator.random(DRAWS) < p + phi * (on - p)
         x[t // steps] += on
-    return np.sort(_largest(_without_time_of_day(x / steps, np.ones_like(x), per_day)))
+    return np.sort(_largest(_without_time_of_day(x / steps, np.ones_like(x), per_day), at))
 
 
-def _of_fleet(x: Array, per_day: int) -> tuple[float, int]:
-    """The p-value of the fleet's change, and the block before which it is largest, for x [B, 1]."""
+def _of_fleet(x: Array, per_day: int, at: int | None = None) -> tuple[float, int]:
+    """The p-value of a change of x [B, 1], anywhere or before block `at`, and the block before which it is largest."""
     y, B = x[:, 0], len(x)
     if np.ptp(y) < 1e-12:
         return float("nan"), 0
     k = np.arange(1, B)
-    at = int(np.argmax(np.abs(np.cumsum(y)[:-1] - k / B * y.sum()) / np.sqrt(k * (B - k)))) + 1
+    most = int(np.argmax(np.abs(np.cumsum(y)[:-1] - k / B * y.sum()) / np.sqrt(k * (B - k)))) + 1
+    change = most if at is None else at
     # The memory of the fleet is that of what is left when the change is taken away; short series make it look smaller.
-    left = np.concatenate([y[:at] - y[:at].mean(), y[at:] - y[at:].mean()])[:, None]
+    left = np.concatenate([y[:change] - y[:change].mean(), y[change:] - y[change:].mean()])[:, None]
     left = _without_time_of_day(left, np.ones_like(left), per_day)[:, 0]
     squares = float(left @ left)
     phi = float(left[1:] @ left[:-1]) / squares if squares > 1e-15 else 0.0
@@ -211,6 +213,49 @@ def _of_fleet(x: Array, per_day: int) -> tuple[float, int]:
     noise = rng(0, "audit", "drift", "fleet").normal(size=(B, FLEET_DRAWS))
     for t in range(1, B):
         noise[t] = phi * noise[t - 1] + np.sqrt(1 - phi**2) * noise[t]
-    null = _largest(_without_time_of_day(noise, np.ones_like(noise), per_day))
-    observed = _largest(_without_time_of_day(x, np.ones_like(x), per_day))[0]
-    return float((1 + (null >= observed).sum()) / (1 + FLEET_DRAWS)), at
+    null = _largest(_without_time_of_day(noise, np.ones_like(noise), per_day), at)
+    observed = _largest(_without_time_of_day(x, np.ones_like(x), per_day), at)[0]
+    return float((1 + (null >= observed).sum()) / (1 + FLEET_DRAWS)), change
+
+
+def two_samples(
+    before: tuple[Trace, Clock], after: tuple[Trace, Clock], groups: Array
+) -> tuple[Array, float, list[float]]:
+    """Whether rates differ between two logs of the same clients, by their whole days: of clients, fleet and groups.
+
+    groups   which part of each client belongs to which group                                              [m, g]
+
+    Returns p-values of clients [m], of the fleet, and of each group; NaN where there are too few days or changes.
+    """
+    m, g = groups.shape
+    nothing = np.full(m, np.nan), float("nan"), [float("nan")] * g
+    midnights = [_whole_days(clock, trace.rounds) for trace, clock in (before, after)]
+    days = [len(edges) - 1 for edges in midnights]
+    if min(days) < 2:
+        return nothing
+    per_day = max(1, min(WITHIN, BLOCKS // sum(days), *(int(np.diff(edges).min()) for edges in midnights)))
+    at, B = days[0] * per_day, sum(days) * per_day
+    if min(at, B - at) < 2 or B > 4 * BLOCKS:
+        return nothing
+    means, seen, ons = [], [], []
+    for (trace, _), whole in zip((before, after), midnights, strict=True):
+        inner = [np.linspace(a, b, per_day + 1)[:-1] for a, b in itertools.pairwise(whole)]
+        edges = np.append(np.concatenate(inner).round(), whole[-1]).astype(np.int64)
+        on, known = trace.on[whole[0] : whole[-1]], trace.known
+        one, other = _block_means(on, None if known is None else known[whole[0] : whole[-1]], edges - whole[0])
+        means.append(one)
+        seen.append(other)
+        ons.append(on)
+    mean, weight = np.concatenate(means), np.concatenate(seen)
+    x = _without_time_of_day(mean, weight, per_day)
+    usable = (weight[:at].mean(0) >= OBSERVED) & (weight[at:].mean(0) >= OBSERVED)
+    if not usable.any():
+        return nothing
+    p = _of_clients(x, np.concatenate(ons), usable, B, per_day, at)
+    fleet = _of_fleet(x[:, usable].mean(1, keepdims=True), per_day, at)[0]
+    parts = groups * usable[:, None]
+    sizes = parts.sum(0)
+    each = [
+        _of_fleet((x @ parts[:, [n]]) / sizes[n], per_day, at)[0] if sizes[n] > 0 else float("nan") for n in range(g)
+    ]
+    return p, fleet, each

@@ -43,6 +43,17 @@ class Distribution:
         """
         return int(np.searchsorted(np.cumsum(self.histogram), q * self.count)) if self.count else 0
 
+    def multiplier(self, most: int | None = None) -> float:
+        """sum e^2 / sum e over echoes e, cut at `most`: by how much the average unit of influence is multiplied.
+
+        >>> Distribution(np.array([0, 2, 0, 1])).multiplier(), Distribution(np.array([0, 2, 0, 1])).multiplier(most=2)
+        (2.2, 1.5)
+        """
+        e = np.arange(len(self.histogram), dtype=np.float64)
+        e = e if most is None else np.minimum(e, most)
+        total = float(self.histogram @ e)
+        return float(self.histogram @ e**2) / total if total else float("nan")
+
 
 @dataclass(frozen=True)
 class Together:
@@ -102,10 +113,8 @@ class Fleet:
 
     @property
     def multiplier(self) -> float:
-        """sum e^2 / sum e over all echoes e: the echo of the average unit of FedAWE's influence; 1 at best."""
-        e = np.arange(len(self.echo.histogram), dtype=np.float64)
-        total = float(self.echo.histogram @ e)
-        return float(self.echo.histogram @ e**2) / total if total else float("nan")
+        """The multiplier of FedAWE's echoes (see `Distribution.multiplier`)."""
+        return self.echo.multiplier()
 
     @property
     def delta(self) -> float:

@@ -1,4 +1,4 @@
-"""What follows from the numbers: what to run, why, and what to beware of. A remedy is offered only if it was computed."""
+"""What follows from the numbers: what to run, why, and what to beware of. Remedies are offered only if computed."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,15 +8,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedawe.algorithms import FedAvg, FedAvgAll, FedAvgKnown, FedAWE, FedVARP
-from fedawe.audit.fleet import Distribution, Fleet
+from fedawe.algorithms import FedAvg, FedAvgAll, FedAWE, FedVARP
+from fedawe.audit.fleet import Fleet, describe
 from fedawe.audit.groups import Groups
 from fedawe.audit.influence import Influence, influence
 from fedawe.audit.logs.findings import counted
 from fedawe.audit.logs.log import Log
 from fedawe.availability.clock import Clock
-from fedawe.availability.dynamics import Array
-from fedawe.availability.trace import Trace
 
 ENOUGH = 0.05  # a bias that is small, among clients that are ever active
 CALM = 15  # a multiplier up to which training with FedAWE went well on real fleets (docs/audit.md)
@@ -84,27 +82,13 @@ def _size(value: Any) -> int:
     return sum(map(_size, value)) if isinstance(value, list | tuple) else 0
 
 
-def multiplier(echo: Distribution, most: int | None = None) -> float:
-    """sum e^2 / sum e over echoes of at most `most`: the echo of the average unit of influence; NaN if there are none.
-
-    >>> multiplier(Distribution(np.array([0, 2, 0, 1]))), multiplier(Distribution(np.array([0, 2, 0, 1])), most=2)
-    (2.2, 1.5)
-    """
-    e = np.arange(len(echo.histogram), dtype=np.float64)
-    e = e if most is None else np.minimum(e, most)
-    total = float(echo.histogram @ e)
-    return float(echo.histogram @ e**2) / total if total else float("nan")
-
-
-def candidates(
-    fleet: Fleet, algorithms: Mapping[str, Any], influences: Mapping[str, Influence]
-) -> list[Candidate]:
+def candidates(fleet: Fleet, algorithms: Mapping[str, Any], influences: Mapping[str, Influence]) -> list[Candidate]:
     """What was audited, apart from the rules that need to know probabilities."""
     out = []
     for name, algorithm in algorithms.items():
-        if isinstance(algorithm, FedAvgKnown) or getattr(algorithm, "needs_p", False):
+        if getattr(algorithm, "needs_p", False):
             continue
-        echoes = multiplier(fleet.echo, algorithm.max_echo) if isinstance(algorithm, FedAWE) else None
+        echoes = fleet.echo.multiplier(algorithm.max_echo) if isinstance(algorithm, FedAWE) else None
         out.append(Candidate(name, algorithm, influences[name].among(fleet.seen), echoes))
     return out
 
@@ -112,8 +96,8 @@ def candidates(
 def choose(found: Sequence[Candidate]) -> Candidate:
     """The rule to run.
 
-    Plain averaging if its bias is small. Else a rule with echoes, if these are calm and it is within ENOUGH of the least
-    bias. Else the least biased of the others, of which those that keep a model of every client must save ENOUGH.
+    Plain averaging if its bias is small. Else a rule with echoes, if these are calm and it is within ENOUGH of the
+    least bias. Else the least biased of the others, where those that keep a model of every client must save ENOUGH.
     """
     plain = [one for one in found if type(one.algorithm) is FedAvg and one.bias < ENOUGH]
     if plain:
@@ -167,7 +151,9 @@ def _headline(
         worst = int(np.argmin(fair))
         if fair[worst] < 0.9:
             of = f"Clients of the {table.kind} {table.names[worst]}"
-            return f"{of} would have {_less(float(fair[worst]))} on a model trained by plain averaging than their number."
+            return (
+                f"{of} would have {_less(float(fair[worst]))} on a model trained by plain averaging than their number."
+            )
     comers = np.flatnonzero(fleet.seen)
     rare = comers[np.argsort(fleet.rates[comers], kind="stable")][: max(1, round(TENTH * len(comers)))]
     fair = influences[baseline.name].fair[rare].mean()
@@ -226,19 +212,15 @@ def _reason(
 
 def _longer_rounds(log: Log, algorithms: Mapping[str, Any], ours: Candidate) -> Iterator[str]:
     """The shortest rounds with which the advice would be a rule with echoes."""
-    from fedawe.audit.fleet import describe
-
-    usable = {name: one for name, one in algorithms.items() if not isinstance(one, FedAvgKnown)}
+    usable = {name: one for name, one in algorithms.items() if not getattr(one, "needs_p", False)}
     for times in LONGER:
         if log.trace.rounds // times < FEWEST_ROUNDS:
             return
         other = log.longer(times)
         fleet = describe(other.trace)
-        if not fleet.seen.any() or multiplier(fleet.echo, ours.algorithm.max_echo) > CALM:
+        if not fleet.seen.any() or fleet.echo.multiplier(ours.algorithm.max_echo) > CALM:
             continue
-        again = choose(
-            candidates(fleet, usable, {name: influence(one, other.trace) for name, one in usable.items()})
-        )
+        again = choose(candidates(fleet, usable, {name: influence(one, other.trace) for name, one in usable.items()}))
         if again.multiplier is not None:
             length = f" ({log.clock.lasting(times)})" if log.clock is not None else ""
             yield (
@@ -253,12 +235,10 @@ def _limited_echo(log: Log, fleet: Fleet, ours: Candidate, chosen: Candidate) ->
     low, high = 1, fleet.echo.most
     while low < high:
         middle = (low + high + 1) // 2
-        low, high = (middle, high) if multiplier(fleet.echo, middle) <= CALM else (low, middle - 1)
+        low, high = (middle, high) if fleet.echo.multiplier(middle) <= CALM else (low, middle - 1)
     bias = influence(FedAWE(eta_g=ours.algorithm.eta_g, max_echo=low), log.trace).among(fleet.seen)
     if low > 1 and bias <= max(chosen.bias, ENOUGH) + CHEAP:
-        yield (
-            f"fedawe:max_echo={low} has a multiplier of {multiplier(fleet.echo, low):.0f} and a bias of {bias:.1%}."
-        )
+        yield (f"fedawe:max_echo={low} has a multiplier of {fleet.echo.multiplier(low):.0f} and a bias of {bias:.1%}.")
 
 
 def _cautions(fleet: Fleet, clock: Clock | None) -> Iterator[str]:
@@ -271,8 +251,8 @@ def _cautions(fleet: Fleet, clock: Clock | None) -> Iterator[str]:
     late = int((fleet.watched < fleet.rounds).sum())
     if late:
         yield (
-            f"{counted(late, 'client')} belonged to the fleet for a part of the log only. Rates are those of that part; "
-            "an algorithm counts them as unavailable in the rest."
+            f"{counted(late, 'client')} belonged to the fleet for a part of the log only. Rates are of that part; an "
+            "algorithm counts them as unavailable in the rest."
         )
     if fleet.empty:
         lasting = f" ({clock.lasting(fleet.longest_empty)})" if clock is not None else ""
@@ -300,22 +280,11 @@ def _changes(fleet: Fleet, clock: Clock | None) -> Iterator[str]:
         if drift.days is not None and drift.days < 14:
             weekly = f" {drift.days} days cannot tell a change from a weekly rhythm."
         yield (
-            f"The fleet changes within this log (p = {drift.fleet_p:.3f}), most around {when}. Rules that weigh by past "
-            f"rates, such as fedau and f3ast, lag behind.{weekly}"
+            f"The fleet changes within this log (p = {drift.fleet_p:.3f}), most around {when}. Rules that weigh by "
+            f"past rates, such as fedau and f3ast, lag behind.{weekly}"
         )
     elif drift.clients_change:
         yield (
             f"{drift.changed} of {drift.tested} clients change their rates, {drift.by_chance:.0f} would seem to by "
             "chance. Rules that weigh by past rates, such as fedau and f3ast, lag behind."
         )
-
-
-def spread(influence_: Influence, fleet: Fleet) -> tuple[float, float]:
-    """The least and the most that a client that is ever active has of its fair share."""
-    fair: Array = influence_.fair[fleet.seen] if fleet.seen.any() else influence_.fair
-    return float(fair.min()), float(fair.max())
-
-
-def as_log(trace: Trace) -> Log:
-    """A trace alone as a log."""
-    return Log(trace, tuple(map(str, range(trace.clients))), None, ())

@@ -54,7 +54,7 @@ class Fit(Reading):
             print(json.dumps({**told, "quality": None if score is None else asdict(score)}, allow_nan=False))
             return
         console = Console(highlight=False, markup=False)
-        console.print(f"{self.path.name}: {log.trace}", style="bold", soft_wrap=True)
+        console.print(f"{self.name}: {log.trace}", style="bold", soft_wrap=True)
         for finding in log.findings:
             console.print(f"· {finding.text}", soft_wrap=True)
         for line in _model(fitted, log):

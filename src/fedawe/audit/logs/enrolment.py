@@ -57,7 +57,7 @@ def enrolment(
     known = (rounds >= begin) & (rounds < end)
     outside = (on & ~known).any(0)
     if outside.any():
-        whose = some([names[n] for n in np.flatnonzero(outside)])
+        whose = some([names[n] for n in np.flatnonzero(outside).tolist()])
         text = f"{counted(int(outside.sum()), 'client')} available before enrolling or after leaving ({whose}); counted"
         findings.append(Finding("outside enrolment", int(outside.sum()), text))
     return known | on, findings

@@ -30,7 +30,8 @@ def queried(paths: Sequence[Path], query: str) -> Iterator[pl.LazyFrame]:
             yield _from_database(paths[0], query, Path(folder) / "log.parquet")
         return
     files = files_of(paths)
-    frame = {"csv": _csv, "json": pl.scan_ndjson, "parquet": pl.scan_parquet}[str(kind_of(files[0]))](files)
+    kind = kind_of(files[0])
+    frame = _csv(files) if kind == "csv" else pl.scan_ndjson(files) if kind == "json" else pl.scan_parquet(files)
     try:
         result = pl.SQLContext(frames={"log": frame}).execute(query, eager=False)
         result.collect_schema()

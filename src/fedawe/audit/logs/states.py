@@ -1,7 +1,7 @@
 """Logs of events: a client connects, and later disconnects. What the words mean, and the sessions they make."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import polars as pl
@@ -57,7 +57,7 @@ def _plain(word: str) -> str:
     return re.sub(r"[^a-z0-9]", "", word.lower())
 
 
-def state_column(samples: dict[str, Iterable[str]], path: Path) -> str | None:
+def state_column(samples: Mapping[str, Iterable[str]], path: Path) -> str | None:
     """The column that says whether clients come or go, by its words; None if there is none.
 
     samples   of the columns that are not used otherwise: what their first rows say
