@@ -30,7 +30,7 @@ from fedawe.availability import class_weights
 from fedawe.core.environment import environment
 from fedawe.experiments import checkpoint
 from fedawe.tasks import Augment, Classification, ConvNet, Data, Dense, Task
-from fedawe.tasks.base import Metrics, Work
+from fedawe.tasks.base import Metrics, Update, Work
 from fedawe.training.engines import Engine, Inline, Processes, cores, keep_freed_memory
 
 Result = dict[str, Any]
@@ -269,8 +269,8 @@ class Fleet(Task):
     def gradients(self, x: torch.Tensor, batches: Any, step: int) -> torch.Tensor:
         return self.shards.gradients(x, batches, step)
 
-    def descend(self, x: torch.Tensor, batches: Any, steps: int, eta: float, clip: float | None = None) -> None:
-        self.shards.descend(x, batches, steps, eta, clip)
+    def descend(self, x: torch.Tensor, batches: Any, steps: int, update: Update) -> None:
+        self.shards.descend(x, batches, steps, update)
 
     def evaluate(self, x: torch.Tensor) -> Metrics:
         return self.shards.evaluate(x)

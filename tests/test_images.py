@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import fedawe
-from fedawe.tasks import Augment, Classification, ConvNet, Data
+from fedawe.tasks import Augment, Classification, ConvNet, Data, Update
 from fedawe.tasks.augment import gathered
 from fedawe.tasks.classification import network_for
 from fedawe.tasks.networks import unflattened
@@ -212,6 +212,6 @@ def test_a_fused_step_is_a_gradient_step():
     for step in range(3):
         by_gradients -= 0.1 * task.gradients(by_gradients, batches, step)
     fused = x.clone()
-    task.descend(fused, batches, 3, 0.1)
+    task.descend(fused, batches, 3, Update(0.1))
     torch.testing.assert_close(fused, by_gradients, rtol=1e-5, atol=1e-7)
     assert not torch.equal(fused, x)

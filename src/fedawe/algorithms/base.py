@@ -174,8 +174,8 @@ def check_whole(name: str, value: int | None, otherwise: str = "") -> None:
     """Refuses what is not a whole number from 1; None where that is allowed, which `otherwise` then says."""
     if value is None and otherwise:
         return
-    if not is_whole(value) or value < 1:
-        raise UserError(f"{name} is {value!r}; expected a whole number from 1{otherwise}")
+    if not is_whole(value) or not 1 <= value < 2**62:
+        raise UserError(f"{name} is {value!r}; expected a whole number from 1 to 2**62{otherwise}")
 
 
 def check_rates(eta_g: float, clip: float | None) -> None:

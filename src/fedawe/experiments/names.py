@@ -71,7 +71,13 @@ class Spec:
             if self.options:
                 raise UserError(f"{self.name} is an object and takes no options; received {', '.join(self.options)}")
             return self.target
-        return self.target(**given, **self.read_options(*given))
+        options = {**given, **self.read_options(*given)}
+        try:
+            return self.target(**options)
+        except UserError:
+            raise
+        except (TypeError, ValueError) as error:
+            raise UserError(f"{self.name} cannot be built from {options or 'no options'}: {error}") from None
 
 
 def registered(group: Group) -> set[str]:

@@ -9,6 +9,7 @@ import math
 import os
 import zlib
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
@@ -95,19 +96,28 @@ class Writer:
 
     def write(self, line: Line) -> None:
         """One line, handed to the operating system at once: a killed process loses none of it."""
-        self.file.write(seal(line) + "\n")
-        self.file.flush()
+        try:
+            self.file.write(seal(line) + "\n")
+            self.file.flush()
+        except OSError as error:
+            raise UserError(f"cannot write {self.file.name}: {error.strerror}") from None
 
     def sync(self) -> None:
         """To the disk."""
-        os.fsync(self.file.fileno())
+        try:
+            os.fsync(self.file.fileno())
+        except OSError as error:
+            raise UserError(f"cannot write {self.file.name}: {error.strerror}") from None
 
     def __enter__(self) -> "Writer":
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.sync()
-        self.file.close()
+        try:
+            self.sync()
+        finally:
+            with suppress(OSError):  # what could not be written was told of already
+                self.file.close()
 
 
 def not_finite(metrics: Mapping[str, Any]) -> str | None:

@@ -1,7 +1,7 @@
 """What can be learned: quadratics, the bundled digits, a user's own npz, a user's own module."""
 
 from fedawe.tasks.augment import Augment
-from fedawe.tasks.base import Task
+from fedawe.tasks.base import Task, Update
 from fedawe.tasks.classification import Classification, classification, network_for
 from fedawe.tasks.convnet import ConvNet
 from fedawe.tasks.data.labelled import Data, digits, from_npz
@@ -22,6 +22,7 @@ __all__ = [
     "Network",
     "Quadratic",
     "Task",
+    "Update",
     "classification",
     "digits",
     "dirichlet_partition",

@@ -1,9 +1,9 @@
 """What can be learned: clients with data, a loss, and a way to evaluate a model."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +33,52 @@ class Work:
     def rows(self, rows: slice) -> "Work":
         """The same for some of the clients."""
         return replace(self, A=self.A[rows], visits=self.visits[rows])
+
+
+class Optimiser(Protocol):
+    """How one client turns gradients into steps; what it remembers begins with the round and ends with it."""
+
+    def begin(self, parameters: Tensor, rate: float) -> Callable[[Tensor], None]:
+        """A function that takes gradients [k, d] and moves the parameters [k, d] in place; a new one every round."""
+
+
+@dataclass(frozen=True)
+class Update:
+    """What k clients do with every stochastic gradient g of a round: y <- y - rate (clip(g) + shift + prox (y - x)).
+
+    y is the local iterate, x where the client began. An optimiser, if any, takes clip(g) + shift + prox (y - x) as its
+    gradient and makes the step itself.
+    """
+
+    rate: float  # eta_l(t)
+    clip: float | None = None  # largest norm of g; None for no clip
+    shift: Tensor | None = None  # [k, d]
+    prox: float = 0.0
+    optimiser: Optimiser | None = None  # None for plain SGD
+
+    @property
+    def plain(self) -> bool:
+        """Whether a step is y <- y - rate g, so that gradient and step may be one operation."""
+        return self.clip is None and self.shift is None and self.prox == 0 and self.optimiser is None
+
+    def begin(self, parameters: Tensor) -> Callable[[Tensor], None]:
+        """A function that takes gradients g [k, d] and moves the parameters [k, d], which begin at x, in place."""
+        x = parameters.clone() if self.prox else parameters
+        optimise = None if self.optimiser is None else self.optimiser.begin(parameters, self.rate)
+
+        def move(g: Tensor) -> None:
+            if self.clip is not None:
+                g = g * (self.clip / torch.linalg.vector_norm(g, dim=1, keepdim=True).clamp(min=self.clip))
+            if self.shift is not None:
+                g = g + self.shift
+            if self.prox:
+                g = g + self.prox * (parameters - x)
+            if optimise is None:
+                parameters.sub_(g, alpha=self.rate)
+            else:
+                optimise(g)
+
+        return move
 
 
 class Task(ABC):
@@ -80,17 +126,15 @@ class Task(ABC):
         Where there are buffers, it updates the last b columns of x in place, as a forward pass in training does.
         """
 
-    def descend(self, x: Tensor, batches: Any, steps: int, eta: float, clip: float | None = None) -> None:
-        """x <- x - eta gradient, step by step for every client, in place; a task that can fuse these does so here.
+    def descend(self, x: Tensor, batches: Any, steps: int, update: Update) -> None:
+        """Gradient and update, step by step for every client, x [k, d + b] in place.
 
-        `clip` is the largest norm of one client's gradient; None for no clip.
+        A task that can make a gradient and a step in one operation does so here while `update.plain`, and leaves every
+        other update to this method.
         """
-        parameters = x[:, : x.shape[1] - self.buffers]  # a view                                     [k, d]
+        move = update.begin(x[:, : x.shape[1] - self.buffers])
         for step in range(steps):
-            g = self.gradients(x, batches, step)
-            if clip is not None:
-                g = g * (clip / torch.linalg.vector_norm(g, dim=1, keepdim=True).clamp(min=clip))
-            parameters.sub_(g, alpha=eta)
+            move(self.gradients(x, batches, step))
 
     @abstractmethod
     def evaluate(self, x: Tensor) -> Metrics:

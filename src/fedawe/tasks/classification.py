@@ -14,7 +14,7 @@ from fedawe.core.errors import UserError
 from fedawe.core.metric import Metric
 from fedawe.core.rng import rng, streams
 from fedawe.tasks.augment import PAD, Augment
-from fedawe.tasks.base import Metrics, Task, Work
+from fedawe.tasks.base import Metrics, Task, Update, Work
 from fedawe.tasks.convnet import ConvNet
 from fedawe.tasks.data.labelled import Data
 from fedawe.tasks.module import ModuleNetwork
@@ -187,18 +187,18 @@ class Classification(Task):
             return module.gradients(x, *batch, seeds, batches.kept)
         return self.network.gradients(x, *batch, seeds)
 
-    def descend(self, x: Tensor, batches: Batches, steps: int, eta: float, clip: float | None = None) -> None:
-        """x <- x - eta gradient, step by step, in place; some networks do both in one."""
-        if clip is not None:
-            super().descend(x, batches, steps, eta, clip)
+    def descend(self, x: Tensor, batches: Batches, steps: int, update: Update) -> None:
+        """Gradient and update, step by step, in place; some networks do both in one where the update is plain."""
+        if not update.plain:
+            super().descend(x, batches, steps, update)
         elif isinstance(self.network, Dense):
-            self.network.descend(x, self._all_batches(batches, steps), eta)
+            self.network.descend(x, self._all_batches(batches, steps), update.rate)
         elif isinstance(self.network, ConvNet) and len(x) == 1:
             seeds: Sequence[list[int] | None] = batches.seeds or [None] * steps
             found = ((self._batch(batches, step), seeds[step]) for step in range(steps))
-            self.network.descend(x, ((*batch, seed) for batch, seed in found if batch is not None), eta)
+            self.network.descend(x, ((*batch, seed) for batch, seed in found if batch is not None), update.rate)
         else:
-            super().descend(x, batches, steps, eta)
+            super().descend(x, batches, steps, update)
 
     def _all_batches(self, batches: Batches, steps: int) -> Iterator[Batch]:
         """Every step's batch that has something in it; where a round's samples are few, they are fetched at once."""

@@ -1,6 +1,5 @@
 """Local training: s steps of SGD from a flat vector, for many clients at once or one by one."""
 
-import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
@@ -9,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fedawe.core.errors import Diverged, UserError
-from fedawe.tasks.base import Rule, Task, Work
+from fedawe.tasks.base import Rule, Task, Update, Work
 
 STACK = 16  # clients trained at once where that is the better way
 CACHED = 2**18  # numbers that a processor keeps at hand
@@ -99,17 +98,8 @@ def groups(k: int, d: int, stacked: bool) -> list[slice]:
 
 def train(task: Task, local: Local, X: Tensor, work: Work) -> Tensor:
     """s steps of SGD for one group of clients, from the rows of X [k, d]; what they took away, [k, d]."""
-    x, eta = X.clone(), local.rate(work.t)
-    batches = task.batches(work)
-    if local.clip_grad is None:
-        task.descend(x, batches, local.steps, eta)
-    elif "clip" in inspect.signature(task.descend).parameters:
-        task.descend(x, batches, local.steps, eta, clip=local.clip_grad)
-    else:
-        raise UserError(
-            f"clip_grad is {local.clip_grad}, but {type(task).__name__}.descend does not clip gradients; "
-            "give it a parameter `clip`, or omit clip_grad"
-        )
+    x, update = X.clone(), Update(local.rate(work.t), local.clip_grad)
+    task.descend(x, task.batches(work), local.steps, update)
     return X - x
 
 

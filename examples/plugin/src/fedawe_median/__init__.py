@@ -47,7 +47,8 @@ class Letters(fedawe.tasks.Task):
 
     def gradients(self, x: Tensor, batches: Any, step: int) -> Tensor:
         del step
-        return torch.softmax(x, 1) - batches
+        target: Tensor = batches
+        return torch.softmax(x, 1) - target
 
     def evaluate(self, x: Tensor) -> Metrics:
         return {"test_perplexity": float(torch.exp(-(self.p.mean(0) * torch.log_softmax(x, 0)).sum()))}

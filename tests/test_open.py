@@ -1,0 +1,346 @@
+"""Whatever a user brings gets everything that the built-in parts get: files, modules, plug-ins, objects."""
+
+import dataclasses
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import fedawe
+from fedawe.cli.main import main, parse
+from fedawe.core.errors import UserError
+from fedawe.experiments import names
+from fedawe.experiments.build import algorithm_spec
+from fedawe.experiments.settings import Settings
+
+ROOT = Path(__file__).resolve().parent.parent
+STUDY = ROOT / "examples" / "study.py"
+
+
+def evaluations(out: Path) -> dict[str, list[dict[str, Any]]]:
+    """All evaluations of all runs without wall-clock fields and checksums."""
+    found = {}
+    for path in sorted(out.rglob("record.jsonl")):
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        found[str(path.relative_to(out))] = [
+            {k: v for k, v in line.items() if k != "crc" and not k.endswith("_seconds")}
+            for line in lines
+            if line["kind"] == "evaluation"
+        ]
+    return found
+
+
+def models(out: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(out)): path.read_bytes() for path in sorted(out.rglob("model.safetensors"))}
+
+
+def typed(monkeypatch: pytest.MonkeyPatch, *words: str) -> None:
+    monkeypatch.setattr(sys, "argv", ["fedawe", *words])
+    main()
+
+
+def test_the_study_is_short() -> None:
+    assert len(STUDY.read_text().splitlines()) <= 60
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The study, run without interruption."""
+    out = tmp_path_factory.mktemp("study") / "s"
+    parse(["run", str(STUDY), "--out", str(out)]).run()
+    return out
+
+
+def test_a_study_survives_kill_and_comes_out_the_same(whole: Path, tmp_path: Path) -> None:
+    out = tmp_path / "s"
+    command = [sys.executable, "-m", "fedawe", "run", str(STUDY), "--out", str(out), "--checkpoint-every", "20"]
+    kills = 0
+    for _ in range(20):
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        before = len(list(out.rglob("checkpoint-*")))
+        while process.poll() is None and len(list(out.rglob("checkpoint-*"))) <= before + 1:
+            time.sleep(0.01)
+        if process.poll() is not None:
+            break
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+        kills += 1
+    assert process.returncode == 0
+    assert kills >= 2
+    assert evaluations(out) == evaluations(whole)
+    assert models(out) == models(whole)
+
+
+def test_a_study_in_processes_and_workers_is_the_same(whole: Path, tmp_path: Path) -> None:
+    for flag in ("--jobs", "--workers"):
+        out = tmp_path / flag
+        parse(["run", str(STUDY), "--out", str(out), flag, "2", "--seeds", "0", "1"]).run()
+        kept = {name: lines for name, lines in evaluations(whole).items() if "seed-2" not in name}
+        assert evaluations(out) == kept
+
+
+def test_the_header_says_what_it_was_made_from(whole: Path) -> None:
+    header = json.loads((whole / "Median" / "seed-1" / "record.jsonl").read_text().splitlines()[0])
+    assert header["algorithm"]["class"] == "study:Median"
+    assert header["algorithm"]["eta_g"] == 0.5
+    assert len(header["algorithm"]["definition"]) == 16
+    assert header["task"]["class"] == "study:Letters"
+    assert header["availability"]["class"] == "study:Weekend"
+    assert header["metrics"][0] == {
+        "name": "test_perplexity", "title": "test perplexity", "better": "lower", "unit": "", "decides": True
+    }  # fmt: skip
+    assert (header["seed"], header["rounds"], header["clients"]) == (1, 200, 20)
+
+
+def test_a_changed_definition_is_noticed_and_a_changed_comment_is_not(whole: Path, tmp_path: Path) -> None:
+    out, study = tmp_path / "s", tmp_path / "study.py"
+    shutil.copytree(whole, out)
+    text = STUDY.read_text()
+
+    def run_changed(old: str, new: str) -> subprocess.CompletedProcess[str]:
+        assert old in text
+        study.write_text(text.replace(old, new))
+        command = [sys.executable, "-m", "fedawe", "run", str(study), "--out", str(out)]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    commented = run_changed("        A, G = received(", "        # checked\n        A, G = received(")
+    assert commented.returncode == 0, commented.stderr
+    for old, new in (("median(0)", "nanmedian(0)"), ("t % 7 >= 5", "t % 7 >= 4"), ("np.ones(6)", "2 * np.ones(6)")):
+        changed = run_changed(old, new)
+        assert changed.returncode == 2
+        assert "another definition of" in changed.stderr
+        assert len(changed.stderr.splitlines()) == 1
+    assert models(out) == models(whole)
+
+
+def test_a_finished_study_can_be_extended_from_the_command_line(tmp_path: Path) -> None:
+    longer, extended = tmp_path / "longer", tmp_path / "extended"
+    run = ["run", str(STUDY), "--seeds", "0", "--out"]
+    parse([*run, str(longer), "--rounds", "33"]).run()
+    parse([*run, str(extended), "--rounds", "17"]).run()  # whose last evaluation is not one of the longer run
+    parse([*run, str(extended), "--rounds", "33"]).run()
+    assert evaluations(extended) == evaluations(longer)
+    assert models(extended) == models(longer)
+    with pytest.raises(UserError, match="rounds = 33, not 17: runs can be extended, not shortened"):
+        parse([*run, str(extended), "--rounds", "17"]).run()
+
+
+# Names on the command line
+
+
+def test_a_plug_in_registers_its_names(tmp_path: Path) -> None:
+    site, out = tmp_path / "site", tmp_path / "out"
+    install = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-build-isolation", "--target", str(site)]
+    subprocess.run([*install, str(ROOT / "examples" / "plugin")], check=True, capture_output=True)
+    words = (
+        "run --algorithms median fedavg median:share=0.4 --task letters:clients=10 --dynamics weekend:days=3 --p 0.3"
+    )
+    command = [
+        sys.executable,
+        "-m",
+        "fedawe",
+        *words.split(),
+        "--p",
+        "0.3",
+        "--rounds",
+        "6",
+        "--seeds",
+        "0",
+        "--out",
+        str(out),
+    ]
+    path = os.pathsep.join([str(site), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": path})
+    assert done.returncode == 0, done.stderr
+    assert {each.name for each in out.iterdir()} >= {"median", "fedavg", "median(share=0.4)"}
+    header = json.loads((out / "median(share=0.4)" / "seed-0" / "record.jsonl").read_text().splitlines()[0])
+    assert header["algorithm"]["class"] == "fedawe_median:Median"
+    assert header["name"] == "Median (share=0.4)"
+    assert header["availability"]["days"] == 3
+
+
+OWN = """
+import fedawe
+from dataclasses import dataclass
+
+@dataclass(frozen=True)
+class Mine(fedawe.FedAvg):
+    beta: float = 0.5
+    loud: bool = False
+
+def task(seed, clients=4):
+    return fedawe.classification(fedawe.digits(), "softmax", clients, 1.0, seed)
+
+class Half(fedawe.Dynamics):
+    def trajectory(self, t, p):
+        return 0.5 * p
+"""
+
+
+def test_a_file_and_a_module_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own_parts.py").write_text(OWN)
+    monkeypatch.chdir(tmp_path)
+    for place in ("own_parts.py", "own_parts"):
+        spec = algorithm_spec(f"{place}:Mine:beta=0.9,loud=true")
+        built = spec.build()
+        assert (type(built).__name__, built.beta, built.loud) == ("Mine", 0.9, True)
+        assert spec.label == "Mine(beta=0.9,loud=true)"
+    settings = Settings(task="own_parts.py:task", dynamics="own_parts.py:Half", clients=5, rounds=3)
+    experiment = settings.experiment(["own_parts.py:Mine", "fedavg"], (0,))
+    assert experiment.population(0).task.clients == 5
+    assert list(experiment.algorithms) == ["Mine", "fedavg"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--algorithms nowhere.py:Mine", "nowhere.py: no such file"),
+        ("--algorithms no.such.module:Mine", "cannot import 'no.such.module'"),
+        ("--algorithms own_parts.py:Yours", "own_parts.py has no 'Yours'; it has"),
+        ("--algorithms own_parts.py:Mine:gamma=1", "Mine has no option 'gamma'; it has eta_g, clip, beta, loud"),
+        ("--algorithms own_parts.py:Mine:loud=perhaps", "expected true or false"),
+        ("--algorithms broken.py:Mine", "broken.py: cannot be imported (SyntaxError"),
+        ("--algorithms mine", "unknown algorithm 'mine'; choose from fedawe"),
+        ("--algorithms own_parts.py:Half", "is no algorithm: Half has no init"),
+        ("--task own_parts.py:Half", "is no fedawe.tasks.Task"),
+        ("--task own_parts.py:task:size=3", "task has no option 'size'; it has clients"),
+        ("--dynamics own_parts.py:task", "task cannot be built from no options: task() missing 1 required"),
+        ("--dynamics week", "unknown dynamics 'week'; choose from stationary"),
+        ("own_parts.py", "must define one fedawe.Experiment, but defines none"),
+        ("study.py --alpha 0.3", "defines the experiment; only --rounds, --seeds, --out"),
+        ("missing.py", "missing.py: no such file"),
+    ],
+)
+def test_what_cannot_be_found_is_said_in_one_line(
+    words: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "own_parts.py").write_text(OWN)
+    (tmp_path / "broken.py").write_text("def (:")
+    shutil.copy(STUDY, tmp_path / "study.py")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as stopped:
+        typed(monkeypatch, "run", *words.split(), "--rounds", "2", "--out", "out")
+    assert stopped.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert said in line
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_name_of_ones_own_comes_after_the_built_in_ones() -> None:
+    assert names.parse("mine", "algorithms", {"mine": fedawe.FedAvg}).target is fedawe.FedAvg
+
+
+# From Python
+
+
+def quadratic(**changes: Any) -> fedawe.Experiment:
+    fields: dict[str, Any] = {
+        "task": fedawe.Quadratic(torch.tensor([[0.0], [100.0]])),
+        "algorithms": {"ours": fedawe.FedAWE(), "plain": fedawe.FedAvg(), "known": fedawe.FedAvgKnown()},
+        "availability": fedawe.Stationary(),
+        "p": [0.9, 0.3],
+        "local": fedawe.Local(fedawe.Rate(0.01, "constant"), steps=1),
+        "rounds": 20,
+    }
+    return fedawe.Experiment(**{**fields, **changes})
+
+
+def test_a_script_needs_no_guard_to_use_processes(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(
+        "from dataclasses import dataclass\n"
+        "import fedawe, torch\n"
+        "@dataclass(frozen=True)\n"
+        "class Mine(fedawe.FedAvg):\n"
+        "    pass\n"
+        "experiment = fedawe.Experiment(task=fedawe.Quadratic(torch.tensor([[0.0], [9.0]])), p=0.5, rounds=5,\n"
+        "    algorithms={'mine': Mine(), 'fedavg': fedawe.FedAvg()}, seeds=(0, 1))\n"
+        "results = experiment.run('out', jobs=2)\n"
+        "print('done')\n"
+    )
+    done = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
+    assert evaluations(tmp_path / "out")["mine/seed-1/record.jsonl"][-1]["round"] == 5
+
+
+def test_dynamics_are_drawn_for_every_seed_and_a_recorded_trace_is_shared() -> None:
+    drawn = quadratic()
+    assert not np.array_equal(drawn.population(0).trace.on, drawn.population(1).trace.on)
+    trace = fedawe.Trace(np.random.default_rng(0).random((20, 2)) < 0.5)
+    shared = quadratic(availability=trace, p=None, algorithms={"a": fedawe.FedAvg()})
+    assert np.array_equal(shared.population(0).trace.on, shared.population(1).trace.on)
+
+
+def test_an_algorithm_may_be_trained_in_its_own_way() -> None:
+    own = fedawe.Local(steps=3)
+    local = quadratic(local={"ours": own, "default": fedawe.Local(steps=7)})
+    assert (local.local_of("ours").steps, local.local_of("plain").steps) == (3, 7)
+
+
+def test_labels_that_cannot_be_file_names_are_quoted(tmp_path: Path) -> None:
+    experiment = quadratic(algorithms={"a/b: c?": fedawe.FedAvg()}, seeds=(0,))
+    experiment.run(tmp_path / "out")
+    (record,) = evaluations(tmp_path / "out")
+    assert record.count("/") == 2
+    header = json.loads((tmp_path / "out" / record).read_text().splitlines()[0])
+    assert header["label"] == "a/b: c?"
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"algorithms": {}}, "no algorithm given"),
+        ({"algorithms": {"a": fedawe.FedAvg}}, "a is a class; expected an object, as in FedAvg()"),
+        ({"algorithms": {"a": object()}}, "a is no algorithm: object has no init, start, aggregate, model"),
+        ({"algorithms": {"": fedawe.FedAvg()}}, "must be text that can name a folder"),
+        ({"task": 3}, "task is a int; expected a Task, or a function of the seed"),
+        ({"availability": 3}, "availability is a int; expected dynamics, a Trace, or the path of a trace"),
+        ({"seeds": ()}, "no seed given"),
+        ({"seeds": (0, 0)}, "a seed was given twice"),
+        ({"seeds": (-1,)}, "a seed is a whole number from 0, not -1"),
+        ({"rounds": 0}, "rounds is 0; expected a whole number from 1"),
+        ({"evaluate_every": 0}, "evaluate_every is 0"),
+        ({"local": {"theirs": fedawe.Local()}}, "local names theirs, but the algorithms are ours, plain, known"),
+        (
+            {"availability": fedawe.Trace([[1, 1]]), "p": None, "rounds": 1},
+            "known needs the probabilities of every round",
+        ),
+        ({"availability": fedawe.Trace([[1, 1]])}, "the recorded trace has 1 rounds; asked for were 20"),
+        ({"availability": fedawe.Trace([[1, 1]]), "rounds": 1}, "p has no meaning for a recorded trace"),
+    ],
+)
+def test_a_wrong_experiment_is_refused(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(UserError) as refused:
+        quadratic(**changes)
+    assert said in str(refused.value)
+
+
+def test_probabilities_must_fit_the_clients(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="p has 3 numbers for 2 clients"):
+        quadratic(p=[0.1, 0.2, 0.3]).run(tmp_path / "out")
+    with pytest.raises(UserError, match="p is needed: the task has no labels"):
+        quadratic(p=None).run(tmp_path / "out")
+    with pytest.raises(UserError, match="run has no option 'cores'; it has engine, workers, jobs"):
+        quadratic().run(tmp_path / "out", cores=3)
+    assert not (tmp_path / "out").exists()
+
+
+def test_more_algorithms_and_seeds_join_a_folder_and_another_experiment_does_not(tmp_path: Path) -> None:
+    one = quadratic(algorithms={"plain": fedawe.FedAvg()}, seeds=(0,))
+    one.run(tmp_path / "out")
+    before = models(tmp_path / "out")
+    dataclasses.replace(one, algorithms={"ours": fedawe.FedAWE()}, seeds=(0, 1)).run(tmp_path / "out")
+    assert len(models(tmp_path / "out")) == 3
+    assert before.items() <= models(tmp_path / "out").items()
+    with pytest.raises(UserError, match=r"holds an experiment with p = \[0.9, 0.3\], not \[0.5\]; choose another"):
+        quadratic(p=0.5).run(tmp_path / "out")
+    with pytest.raises(UserError, match=r"was made with algorithm\.eta_g = 1.0, not 0.5"):
+        quadratic(algorithms={"plain": fedawe.FedAvg(eta_g=0.5)}, seeds=(0,)).run(tmp_path / "out")
