@@ -12,7 +12,7 @@ from fedawe.algorithms import FedAvg, FedAvgAll, FedAWE, FedVARP
 from fedawe.audit.fleet import Fleet, describe
 from fedawe.audit.groups import Groups
 from fedawe.audit.influence import Influence, influence
-from fedawe.audit.logs.findings import counted
+from fedawe.audit.logs.findings import counted, shown
 from fedawe.audit.logs.log import Log
 from fedawe.availability.clock import Clock
 
@@ -134,7 +134,24 @@ def advise(
     baseline = next((one for one in found if type(one.algorithm) is FedAvg), None)
     headline = _headline(fleet, baseline, influences, groups)
     text, remedies = _reason(log, fleet, algorithms, found, chosen, baseline)
+    if baseline is not None:
+        cautions = (*_unfair(fleet, influences, groups, baseline.name, chosen.name), *cautions)
     return Advice(chosen.name, headline, text, tuple(remedies), cautions)
+
+
+def _unfair(
+    fleet: Fleet, influences: Mapping[str, Influence], groups: Sequence[Groups], plain: str, chosen: str
+) -> Iterator[str]:
+    """The group, and the class, that plain averaging counts least against the rule that is advised."""
+    for table in groups:
+        before, then = (table.fair(influences[name].shares) for name in (plain, chosen))
+        active = fleet.seen @ table.parts > 0
+        worst = int(np.argmin(np.where(active, before, np.inf)))
+        if before[worst] < 0.9:
+            said = (
+                f"The {table.kind} {shown(table.names[worst])} has {before[worst]:.2f} of its fair share under {plain}"
+            )
+            yield f"{said}, {then[worst]:.2f} under {chosen}." if plain != chosen else f"{said}."
 
 
 def _headline(
@@ -150,7 +167,7 @@ def _headline(
         fair = np.where(fleet.seen @ table.parts > 0, table.fair(shares), np.inf)
         worst = int(np.argmin(fair))
         if fair[worst] < 0.9:
-            of = f"Clients of the {table.kind} {table.names[worst]}"
+            of = f"Clients of the {table.kind} {shown(table.names[worst])}"
             return (
                 f"{of} would have {_less(float(fair[worst]))} on a model trained by plain averaging than their number."
             )
@@ -183,7 +200,7 @@ def _reason(
 ) -> tuple[str, list[str]]:
     whom = f"Among the {fleet.seen.sum()} clients that are ever active" if fleet.never else "Of the rules audited"
     if chosen is baseline:
-        return f"Run {chosen.name}. {whom}, no other rule is needed.", []
+        return f"Run {chosen.name}, plain averaging: no other rule is needed.", []
     bias = "" if baseline is None else f", against {baseline.bias:.1%} of {baseline.name}"
     if chosen.multiplier is not None and chosen.calm:
         memory = f"{fleet.live_versions.mean():.0f} models on average, {fleet.live_versions.max()} at most"
