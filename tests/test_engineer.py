@@ -14,8 +14,10 @@ import fedawe
 from fedawe.audit import Log, audit, describe, gate, logs, periods, read_roster, whatif
 from fedawe.audit.dealt import dealt, labels_of
 from fedawe.audit.logs import Clock, Reader
+from fedawe.audit.recommend import Candidate, choose
 from fedawe.availability.trace import Trace
 from fedawe.cli.audit import Audit
+from fedawe.cli.main import parse
 from fedawe.core.errors import UserError
 from fedawe.experiments.build import algorithm_spec
 
@@ -48,14 +50,14 @@ def made(*texts):
 
 def test_names_with_options_are_considered():
     """A rule that keeps one number per client goes before one that keeps a model each, if about as close."""
-    on = sparse()
-    found = audit(log_of(on), algorithms=made("fedavg", "fedawe", "f3ast:r0=share,beta=0.02", "mifa"))
-    label = "f3ast(beta=0.02,r0=share)"
-    seen = found.fleet.seen
-    ours, memory = found.influences[label].among(seen), found.influences["mifa"].among(seen)
+    found = audit(log_of(sparse()), algorithms=made("fedavg", "fedawe", "fedau:K=2000"))
     assert found.fleet.multiplier > 15
-    assert memory < ours < memory + 0.05, (memory, ours)
-    assert found.advice.algorithm == label
+    assert found.advice.algorithm == "fedau(K=2000)"
+    rules = made("fedavg", "f3ast:r0=share", "mifa", "fedawe")
+    label = "f3ast(r0=share)"
+    bias, echoes = dict(zip(rules, (0.34, 0.099, 0.09, 0.09), strict=True)), {"fedawe": 110.0}
+    candidates = [Candidate(name, rule, bias[name], echoes.get(name)) for name, rule in rules.items()]
+    assert choose(candidates).name == label
 
 
 @pytest.mark.parametrize(
@@ -63,8 +65,6 @@ def test_names_with_options_are_considered():
     [("fedavg", False), ("fedau", False), ("f3ast", False), ("fedawe", False), ("mifa", True), ("fedvarp", True)],
 )
 def test_whether_a_rule_keeps_a_model_of_every_client_is_measured(text, keeps):
-    from fedawe.audit.recommend import Candidate
-
     assert Candidate(text, made(text)[text], 0.0, None).keeps_models is keeps
 
 
@@ -216,7 +216,7 @@ def test_what_if_is_what_each_log_alone_would_give(known, tmp_path, capsys):
     assert rows[1].staleness > rows[0].staleness
     out = command(capsys, path, "--what-if", "round=1h,3h", "choose=5")
     assert "What if" in out
-    assert "never active" in out
+    assert "updates/day" in out.replace("\n", "")
 
 
 def test_the_server_chooses_among_the_available():
@@ -354,7 +354,7 @@ def test_conditions_that_are_none(fleet, capsys, text, said):
 
 
 def test_what_has_no_value_fails(fleet, capsys):
-    found = audit(logs.read(fleet))
+    found = audit(log_of(np.random.default_rng(0).random((DAY * 4, 5)) < 0.5))
     short = audit(Trace(np.ones((5, 2))))
     assert not gate.judged(found, [gate.Condition.parse("fleet.drift_p < 0.0001")])[0].failed
     assert gate.judged(short, [gate.Condition.parse("fleet.drift_p < 0.01")])[0].failed
@@ -394,25 +394,12 @@ def test_the_printed_command_trains_on_labels_that_depend_on_availability(tmp_pa
     monkeypatch.chdir(tmp_path)
     on = np.random.default_rng(0).random((150, 20)) < np.repeat([0.02, 0.9], 10)
     log_of(on).save(tmp_path / "fleet.npz", labels_of(on.mean(0), None, None)[0])
-    from fedawe.cli.main import parse
-
-    parse(
-        [
-            "run",
-            "--dynamics",
-            "fleet.npz",
-            "--task",
-            "fedawe.audit.dealt:digits:trace=fleet.npz",
-            "--algorithms",
-            "fedavg",
-            "fedawe",
-            "--seeds",
-            "0",
-            "--out",
-            "runs/x",
-            "--evaluate-every",
-            "50",
-        ]
-    ).run()
-    table = fedawe.load("runs/x").frame()
-    assert {"fedavg", "fedawe"} <= set(map(str.lower, table["label"].unique()))
+    task = "fedawe.audit.dealt:digits:trace=fleet.npz"
+    args = ["--dynamics", "fleet.npz", "--task", task, "--algorithms", "fedavg", "fedawe", "--seeds", "0"]
+    parse(["run", *args, "--out", "runs/x", "--evaluate-every", "50"]).run()
+    records = sorted((tmp_path / "runs" / "x").rglob("record.jsonl"))
+    assert len(records) == 2
+    for record in records:
+        lines = [json.loads(line) for line in record.read_text().splitlines()]
+        assert "dealt" in json.dumps(lines[0])
+        assert any(line.get("round") == 150 for line in lines)

@@ -49,7 +49,7 @@ def _section(title: str, *content: RenderableType) -> RenderableType:
 def _plain_table(*columns: str, header: bool = True) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), show_header=header)
     for n, title in enumerate(columns):
-        table.add_column(title, justify="right" if n else "left", no_wrap=True)
+        table.add_column(title, justify="right" if n else "left", no_wrap=n == 0)
     return table
 
 

@@ -22,7 +22,7 @@ TIMES = 3  # as long as the longest absence in between
 ABSENCES = 5  # in between, or else available for most of the time in between
 MOST = 0.8
 DAY = 86400.0
-AT_ONCE = 3600.0  # seconds within which clients fall silent together
+AT_ONCE = 6 * 3600.0  # seconds within which clients fall silent together
 TOGETHER = 1 / 3  # of the fleet: that is an outage, not clients that leave
 
 
