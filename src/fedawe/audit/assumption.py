@@ -40,14 +40,18 @@ def _rounds(fleet: Fleet) -> Verdict:
     phi, hour = _persistence(fleet)
     if not np.isfinite(phi):
         return Verdict(part, "doubtful", "too few rounds to tell")
+    said = f"the correlation between one round and the next is {round(phi, 2) + 0.0:.2f}{hour}"
+    if rounds_depend(fleet):
+        stays = f"a client that is available stays so for {fleet.mean_on:.1f} rounds on average"
+        return Verdict(part, "no", f"{said}: {stays}")
+    return Verdict(part, "plausible", said)
+
+
+def rounds_depend(fleet: Fleet) -> bool:
+    """Whether a round depends on the one before, by more than chance explains."""
     # The standard error of a mean of m correlations over T rounds is about 1/sqrt(T m).
     noise = 4 / np.sqrt(fleet.rounds * max(fleet.clients - len(fleet.never), 1))
-    said = f"the correlation between one round and the next is {round(phi, 2) + 0.0:.2f}{hour}"
-    if phi > max(noise, 0.05):
-        return Verdict(
-            part, "no", f"{said}: a client that is available stays so, for {fleet.mean_on:.1f} rounds on average"
-        )
-    return Verdict(part, "plausible", said)
+    return bool(_persistence(fleet)[0] > max(noise, 0.05))
 
 
 def _persistence(fleet: Fleet) -> tuple[float, str]:
