@@ -6,7 +6,10 @@ STAMP := $(VENV)/.installed
 CORE := $(VENV)/.core
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
 
-.PHONY: install demo test check test-deploy chaos bench clean
+# Two workers, a file of tests at a time, in the order of tests/conftest.py.
+WORKERS := -n 2 --dist loadfile --no-loadscope-reorder
+
+.PHONY: install demo test test-browser check test-deploy chaos bench clean
 
 install: $(STAMP)
 
@@ -23,7 +26,11 @@ demo: $(CORE)
 	$(BIN)/fedawe demo
 
 test: $(STAMP)
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	$(BIN)/python -m pytest $(WORKERS)
+
+# Only the tests that need a browser; without one they fail here, while `make test` skips them.
+test-browser: $(STAMP)
+	$(BIN)/python -m pytest $(WORKERS) -m browser --require-browser
 
 check: $(STAMP)
 	$(BIN)/ruff format --check .
@@ -32,7 +39,7 @@ check: $(STAMP)
 
 # With TLS, authenticated nodes and Flower's own client processes: several minutes.
 test-deploy: $(STAMP)
-	$(BIN)/python -m pytest -n 2 --dist worksteal tests/test_flower_deploy.py tests/deploy_tls.py
+	$(BIN)/python -m pytest $(WORKERS) tests/test_flower_deploy.py tests/deploy_tls.py
 
 # Random faults over 200 rounds of a real federation: about half an hour; 200 devices for 20 minutes.
 chaos: $(STAMP)

@@ -1,6 +1,7 @@
 """The shape of the package: which module may know which, what is public, and that no file grows without bound."""
 
 import ast
+import functools
 import graphlib
 import types
 from pathlib import Path
@@ -32,8 +33,6 @@ LEVEL = {name: level for level, row in enumerate(LAYERS) for name in row}
 FILES = sorted(ROOT.rglob("*.py"))
 MOST_LINES = 350
 
-every_file = pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(ROOT).as_posix())
-
 
 def module_of(path: Path) -> str:
     """`fedawe.tasks.base` for tasks/base.py, `fedawe.tasks` for tasks/__init__.py."""
@@ -49,6 +48,7 @@ def unit(module: str) -> str:
     return module.split(".")[1] if "." in module else "__init__"
 
 
+@functools.cache
 def imports(path: Path) -> set[str]:
     """The modules of `fedawe` that a file imports, anywhere in it."""
     found: set[str] = set()
@@ -70,22 +70,23 @@ def test_there_is_something_to_look_at() -> None:
     assert "fedawe.algorithms.base" in imports(ROOT / "algorithms" / "fedawe.py")
 
 
-@every_file
-def test_every_module_has_its_place(path: Path) -> None:
-    name = unit(module_of(path))
-    assert name in LEVEL, f"`{name}` is in no layer: give it its place in LAYERS, tests/test_architecture.py"
+def test_every_module_has_its_place() -> None:
+    homeless = {unit(module) for module in MODULES} - set(LEVEL)
+    assert not homeless, f"{sorted(homeless)} are in no layer: give them their places in LAYERS"
 
 
-@every_file
-def test_imports_point_down(path: Path) -> None:
-    own = unit(module_of(path))
-    up = {name for name in imports(path) if LEVEL.get(unit(name), -1) > LEVEL.get(own, len(LAYERS))}
-    assert not up, f"{module_of(path)} imports {', '.join(sorted(up))}, which are above it"
+def test_imports_point_down() -> None:
+    up = [
+        f"{module_of(path)} imports {name}, which is above it"
+        for path in FILES
+        for name in sorted(imports(path))
+        if LEVEL.get(unit(name), -1) > LEVEL.get(unit(module_of(path)), len(LAYERS))
+    ]
+    assert up == []
 
 
-@every_file
-def test_imports_name_modules_that_are_there(path: Path) -> None:
-    assert imports(path) <= MODULES
+def test_imports_name_modules_that_are_there() -> None:
+    assert {module_of(path): imports(path) - MODULES for path in FILES if imports(path) - MODULES} == {}
 
 
 def test_no_module_imports_itself_by_way_of_others() -> None:
@@ -116,15 +117,15 @@ def test_the_contract_is_public() -> None:
     assert {*contract.split(), "Trace", "rng", "dirichlet_partition", "simulate"} <= set(fedawe.__all__)
 
 
-@every_file
-def test_a_module_is_named_after_what_it_is_about(path: Path) -> None:
-    assert not {"utils", "util", "common", "helpers", "helper", "misc"} & set(module_of(path).split("."))
+def test_a_module_is_named_after_what_it_is_about() -> None:
+    vague = {"utils", "util", "common", "helpers", "helper", "misc"}
+    assert [module for module in sorted(MODULES) if vague & set(module.split("."))] == []
 
 
-@every_file
-def test_a_module_can_be_read_in_one_sitting(path: Path) -> None:
-    lines = len(path.read_text(encoding="utf-8").splitlines())
-    assert lines < MOST_LINES, f"{module_of(path)} has {lines} lines: what are its two parts?"
+def test_a_module_can_be_read_in_one_sitting() -> None:
+    lines = {module_of(path): len(path.read_text(encoding="utf-8").splitlines()) for path in FILES}
+    long = {module: count for module, count in lines.items() if count >= MOST_LINES}
+    assert not long, f"{long}: what are the two parts of each?"
 
 
 def test_the_tests_are_no_package() -> None:

@@ -4,8 +4,6 @@ import dataclasses
 import itertools
 import json
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -450,12 +448,10 @@ def test_names_with_control_characters_reach_no_terminal(capsys, tmp_path):
 
 
 @pytest.mark.parametrize("verb", ["audit", "fit"])
-def test_a_fleet_without_anyone_is_refused_by_both_commands(tmp_path, verb):
+def test_a_fleet_without_anyone_is_refused_by_both_commands(tmp_path, command, verb):
     Trace(np.zeros((5, 3))).save(tmp_path / "t.npz")
-    command = [sys.executable, "-m", "fedawe", verb, str(tmp_path / "t.npz")]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == f"fedawe: {tmp_path / 't.npz'}: no client is available in any round\n"
+    said = f"fedawe: {tmp_path / 't.npz'}: no client is available in any round\n"
+    assert command(verb, tmp_path / "t.npz") == (2, "", said)
 
 
 def test_the_flags_of_a_ready_command_are_those_that_were_given():

@@ -5,8 +5,7 @@ import io
 import json
 import math
 import shutil
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -293,10 +292,10 @@ def test_damaged_files_beside_the_records_are_named(own: Path) -> None:
     assert "is damaged" in compare.load(own).problems[0]
 
 
-def test_what_real_runs_write_can_be_read(tmp_path: Path) -> None:
-    command = "run --rounds 4 --evaluate-every 2 --clients 12 --alpha 1.0 --steps 1 --seeds 0 1"
-    command += f" --algorithms fedawe fedavg fedau:K=20 --out {tmp_path / 'x'}"
-    subprocess.run([sys.executable, "-m", "fedawe", *command.split()], check=True, capture_output=True)
+def test_what_real_runs_write_can_be_read(tmp_path: Path, command: Callable[..., tuple[int, str, str]]) -> None:
+    flags = "run --rounds 4 --evaluate-every 2 --clients 12 --alpha 1.0 --steps 1 --seeds 0 1"
+    flags += f" --algorithms fedawe fedavg fedau:K=20 --out {tmp_path / 'x'}"
+    assert command(*flags.split())[0] == 0
     experiment = compare.load(tmp_path / "x")
     assert experiment.labels == ("fedawe", "fedavg", "fedau(K=20)")
     assert experiment.problems == ()

@@ -1,7 +1,12 @@
 """Engines: the same numbers whoever computes them."""
 
 import dataclasses
+import itertools
 import json
+import os
+import platform
+import resource
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,7 +19,7 @@ from fedawe.experiments.schedule import Execution
 from fedawe.experiments.settings import Contender, Settings, World
 from fedawe.results import record as records
 from fedawe.tasks import Augment, Classification, ConvNet, Data, Dense
-from fedawe.training.engines import Inline, Processes, better_stacked, cores, keep_freed_memory
+from fedawe.training.engines import Inline, Processes, better_stacked, calibrate, cores, keep_freed_memory
 from fedawe.training.local import STACK, groups, innovations
 
 
@@ -33,24 +38,33 @@ def small(network=None, **kwargs) -> Classification:
     return Classification(data, network or ConvNet((3, 8, 8), (16,), 4), parts, **kwargs)
 
 
-@pytest.mark.parametrize("stacked", [False, True])
-def test_any_number_of_workers_gives_the_same_bits(stacked):
-    task = small(augment=Augment(flip=True))
-    task.stacked = stacked
+@pytest.fixture(scope="module")
+def two():
+    """An engine of two processes, which take seconds to start; `use` gives it a task."""
+    task = small()
+    engine = Processes(task, fedawe.Local(), 2, 20, task.initial(0))
+    yield engine
+    engine.close()
+
+
+def test_any_number_of_workers_gives_the_same_bits(two):
     local = fedawe.Local(fedawe.Rate(0.1), steps=3, batch=8, batches="epochs")
     trace = fedawe.Trace(np.random.default_rng(1).random((4, 20)) < 0.9)
-    outcomes = []
-    for workers in (0, 1, 2, 3):
-        x0 = task.initial(0)
-        engine = Processes(task, local, workers, 20, x0) if workers else Inline(task, local)
-        try:
-            *_, last = fedawe.simulate(task, fedawe.FedAWE(), trace, local, seed=0, engine=engine)
-            outcomes.append((last.x, engine.evaluate(last.x)))
-        finally:
+    tasks = small(augment=Augment(flip=True)), small(augment=Augment(flip=True))
+    tasks[1].stacked = True
+    made = [Processes(tasks[0], local, workers, 20, tasks[0].initial(0)) for workers in (1, 3)]
+    try:
+        for task in tasks:
+            alone = Inline(task, local)
+            *_, last = fedawe.simulate(task, fedawe.FedAWE(), trace, local, seed=0, engine=alone)
+            for engine in (*made, two):
+                engine.use(task, local)
+                *_, other = fedawe.simulate(task, fedawe.FedAWE(), trace, local, seed=0, engine=engine)
+                assert torch.equal(other.x, last.x)
+                assert engine.evaluate(other.x) == alone.evaluate(last.x)
+    finally:
+        for engine in made:
             engine.close()
-    for x, metrics in outcomes[1:]:
-        assert torch.equal(x, outcomes[0][0])
-        assert metrics == outcomes[0][1]
 
 
 @pytest.mark.parametrize("network", [ConvNet((3, 8, 8), (16,), 4), Dense((192, 8, 4))], ids=["convolutions", "dense"])
@@ -81,38 +95,37 @@ class Broken(Classification):
         raise RuntimeError("no such kernel")
 
 
-def test_a_worker_that_fails_says_why():
+def test_a_worker_that_fails_says_why_and_one_that_is_killed_is_noticed():
     data, parts = images()
     task = Broken(data, ConvNet((3, 8, 8), (16,), 4), parts)
     engine = Processes(task, fedawe.Local(steps=1, batch=4), 2, 2, task.initial(0))
-    with pytest.raises(RuntimeError, match="no such kernel"):
-        engine.innovations(task.initial(0).repeat(2, 1), torch.arange(2), 0, 0, torch.zeros(2))
-    engine.close()
+    try:
+        with pytest.raises(RuntimeError, match="no such kernel"):
+            engine.innovations(task.initial(0).repeat(2, 1), torch.arange(2), 0, 0, torch.zeros(2))
+        for process in engine.processes:
+            process.kill()
+            process.join()
+        with pytest.raises(RuntimeError, match="a worker process died"):
+            engine.innovations(task.initial(0).repeat(2, 1), torch.arange(2), 1, 0, torch.zeros(2))
+    finally:
+        engine.close()
 
 
-def test_a_worker_that_is_killed_is_noticed():
+def test_divergence_names_the_client_whoever_computes_it(two):
     task = small()
-    local = fedawe.Local(steps=1, batch=4)
-    engine = Processes(task, local, 2, 4, task.initial(0))
-    for process in engine.processes:
-        process.kill()
-        process.join()
-    with pytest.raises(RuntimeError, match="a worker process died"):
-        engine.innovations(task.initial(0).repeat(4, 1), torch.arange(4), 0, 0, torch.zeros(4))
-    engine.close()
-
-
-def test_divergence_names_the_client_whoever_computes_it():
-    task = small()
-    local = fedawe.Local(fedawe.Rate(1e30), steps=3, batch=4)
-    engine = Processes(task, local, 2, 4, task.initial(0))
+    two.use(task, fedawe.Local(fedawe.Rate(1e30), steps=3, batch=4))
     with pytest.raises(fedawe.Diverged, match=r"round 5 at client 3 with learning rate"):
-        engine.innovations(task.initial(0).repeat(2, 1), torch.tensor([3, 9]), 5, 0, torch.zeros(2))
-    engine.close()
+        two.innovations(task.initial(0).repeat(2, 1), torch.tensor([3, 9]), 5, 0, torch.zeros(2))
 
 
-def test_calibration_finds_stacking_better_for_dense_networks():
-    assert better_stacked(fedawe.classification(fedawe.digits(), "mlp"), fedawe.Local(batch=32), 0)
+@pytest.mark.parametrize(("together", "better"), [(1, True), (1000, False)])
+def test_calibration_compares_the_time_per_client(monkeypatch, together, better):
+    """A clock of our own: three tries of `together` ticks for a group, then three of one tick for one client."""
+    lengths = [together] * 3 + [1] * 3
+    ticks = itertools.accumulate(itertools.chain.from_iterable((1, length) for length in lengths))
+    monkeypatch.setattr(calibrate, "time", SimpleNamespace(perf_counter=lambda: next(ticks)))
+    assert better_stacked(fedawe.classification(fedawe.digits(), "mlp"), fedawe.Local(batch=32), 0) is better
+    assert next(ticks, None) is None
 
 
 class Unstackable(nn.Module):
@@ -134,9 +147,29 @@ def test_calibration_copes_with_what_cannot_be_stacked():
     assert better_stacked(task, fedawe.Local(batch=8), 0) is False
 
 
-def test_cores_and_memory():
-    assert cores() >= 1
-    assert keep_freed_memory() in (True, False)
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system does not bind processes to cores")
+def test_cores_are_those_that_this_process_may_use():
+    allowed = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, {min(allowed)})
+        assert cores() == 1
+    finally:
+        os.sched_setaffinity(0, allowed)
+    assert 1 <= cores() <= len(allowed)
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc can be asked to keep freed memory")
+def test_freed_memory_is_used_again():
+    def fetched():
+        """How many pages of memory the kernel hands over while ten large tensors are made and freed."""
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        for _ in range(10):
+            torch.ones(1 << 23)  # 32 MB: 8,192 pages of the usual size, or 16 huge ones
+        return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+    assert keep_freed_memory()
+    fetched()
+    assert fetched() < 100
 
 
 def stable(path):

@@ -2,8 +2,6 @@
 
 import gzip
 import json
-import subprocess
-import sys
 
 import numpy as np
 import polars as pl
@@ -424,17 +422,15 @@ def test_what_is_no_text_or_another_kind_is_refused_in_printable_words(tmp_path,
     assert str(caught.value).isprintable()
 
 
-def test_parquet_that_lacks_a_part_is_refused_in_one_line(tmp_path):
+def test_parquet_that_lacks_a_part_is_refused_in_one_line(tmp_path, command):
     """Also on the process's own stderr, where the threads of the reader would complain."""
     rows = {"client": [f"c{n % 7}" for n in range(5000)], "timestamp": range(START, START + 5000)}
     path = tmp_path / "log.parquet"
     pl.DataFrame(rows).write_parquet(path)
     whole = path.read_bytes()
     path.write_bytes(whole[:4] + whole[2004:])
-    done = subprocess.run([sys.executable, "-m", "fedawe", "audit", str(path)], capture_output=True, text=True)
-    assert done.returncode == 2
-    assert done.stderr == f"fedawe: {path}: cannot be read (it is damaged, or a part of it is missing)\n"
-    assert done.stdout == ""
+    said = f"fedawe: {path}: cannot be read (it is damaged, or a part of it is missing)\n"
+    assert command("audit", path) == (2, "", said)
 
 
 def test_zeros_that_a_crash_left_in_a_log_are_rows_that_cannot_be_read(tmp_path):

@@ -22,13 +22,14 @@ import matplotlib
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 import fedawe
 from fedawe.experiments import schedule as suite
 from fedawe.experiments.schedule import Execution
 from fedawe.experiments.settings import Contender, Settings
 from fedawe.results import record as records
-from fedawe.tasks import Augment, Classification, ConvNet, Data
+from fedawe.tasks import Augment, Classification, ConvNet, Data, ModuleNetwork
 from fedawe.training.engines import Inline, RayCluster, RayEngine, ray_actors, ray_cluster
 from fedawe.training.engines.ray_actors import Answer
 from fedawe.training.engines.ray_cluster import reach
@@ -187,7 +188,9 @@ def test_two_nodes_give_the_bits_of_one_process(engine, stacked):
 
 
 def test_buffers_have_the_same_bits_too(engine):
-    task, local = batch_norm.task(), fedawe.Local(fedawe.Rate(0.1), steps=3, batch=8)
+    network = ModuleNetwork(lambda: nn.Sequential(nn.Flatten(), nn.BatchNorm1d(16), nn.Linear(16, 4)))
+    task, local = batch_norm.task(network), fedawe.Local(fedawe.Rate(0.1), steps=3, batch=8)
+    engine.use(task, local)
     assert_same(batch_norm.outcome(task, local, engine), batch_norm.outcome(task, local, Inline(task, local)))
 
 

@@ -4,8 +4,7 @@ import io
 import json
 import re
 import shutil
-import subprocess
-import sys
+from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -324,15 +323,10 @@ def test_too_few_seeds_for_a_bootstrap_write_nothing(own: Path) -> None:
     assert not (own / "report.html").exists()
 
 
-def test_a_wrong_folder_is_one_line_and_exit_code_two(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", "from fedawe.cli.main import main; main()", "report", str(tmp_path / "none")],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 2
-    assert done.stderr == f"fedawe: {tmp_path / 'none'}: no such folder\n"
+def test_a_wrong_folder_is_one_line_and_exit_code_two(
+    tmp_path: Path, command: Callable[..., tuple[int, str, str]]
+) -> None:
+    assert command("report", tmp_path / "none") == (2, "", f"fedawe: {tmp_path / 'none'}: no such folder\n")
 
 
 def test_the_terminal_gets_the_table_and_the_headline(whole: Path) -> None:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from fedawe.algorithms.base import Algorithm, State, is_whole, known_clients
-from fedawe.algorithms.facts import diagnostics_of, further_models, is_linear, metrics_of, name_of
+from fedawe.algorithms.facts import diagnostics_of, further_models, initial_share, is_linear, metrics_of, name_of
 from fedawe.core.errors import UserError
 from fedawe.core.metric import Metric
 
@@ -105,6 +105,10 @@ class WithBuffers:
         """The algorithm's further models, with the same buffers, [d + b] each."""
         models = further_models(self.algorithm, state.own)
         return {name: self._with(state, x[None])[0] for name, x in models.items()}
+
+    def initial_share(self, state: BufferedState) -> float:
+        """The algorithm's."""
+        return initial_share(self.algorithm, state.own)
 
     def diagnostics(self, state: BufferedState) -> Mapping[str, float]:
         """The algorithm's."""

@@ -10,6 +10,9 @@ keeps        one phrase: what the server keeps beyond one model. Default: unknow
 metrics      the diagnostics that `diagnostics` returns, with their titles
 also(state)  further models that are worth an evaluation, by name, such as FedAWE's last aggregate
 diagnostics(state)   numbers about a state that go into the record
+deployed()   the algorithm in the form in which it is deployed. Default: itself
+initial_share(state)   the share of `model` that is the initial model, held by clients that were never active.
+             Default: 0
 """
 
 import dataclasses
@@ -70,3 +73,15 @@ def diagnostics_of(algorithm: Any, state: Any) -> Mapping[str, float]:
 def metrics_of(algorithm: Any) -> tuple[Metric, ...]:
     """The diagnostics that it declares."""
     return tuple(getattr(algorithm, "metrics", ()))
+
+
+def deployed_form(algorithm: Any) -> Any:
+    """The algorithm as it is deployed."""
+    say = getattr(algorithm, "deployed", None)
+    return algorithm if say is None else say()
+
+
+def initial_share(algorithm: Any, state: Any) -> float:
+    """The share of its model that is the initial model, held by clients that were never active."""
+    say = getattr(algorithm, "initial_share", None)
+    return 0.0 if say is None else float(say(state))

@@ -20,7 +20,7 @@ from fedawe.core.files import write_atomically
 from fedawe.core.palette import looks
 
 TEMPLATES = Path(__file__).parent / "templates"
-STYLE = Path(__file__).parent.parent / "report" / "templates" / "page.css"  # one look for all pages
+STYLE = Path(__file__).parents[1] / "report" / "templates" / "page.css"  # one look for all pages
 ROWS, COLUMNS = 240, 720  # of the heat map; more clients or rounds are averaged
 BARS = 300  # clients drawn one by one; more are averaged
 BINS = 40  # of a histogram

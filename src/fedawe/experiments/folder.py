@@ -28,10 +28,19 @@ from fedawe.core.errors import UserError
 from fedawe.core.files import new_folder, write_atomically
 from fedawe.experiments.definition import Definition, Population
 from fedawe.results import record as records
+from fedawe.results.record import FORMAT
 
-FORMAT = 2
 HEAD = "experiment.json"
 LONGEST = 200  # characters of a folder name
+
+
+def path_of_run(out: Path, label: str, seed: int) -> Path:
+    """Where a run is kept: characters of the label that cannot be in a file name are quoted, and a label that is too
+    long for one is cut."""
+    name = quote(label, safe="()=,. +")
+    if len(name) > LONGEST:
+        name = f"{name[: LONGEST - 17]}~{hashlib.sha256(label.encode()).hexdigest()[:16]}"
+    return out / name / f"seed-{seed}"
 
 
 class Folder:
@@ -41,12 +50,8 @@ class Folder:
         self.out, self.experiment, self.command = out, experiment, command
 
     def of_run(self, label: str, seed: int) -> Path:
-        """Where a run is kept: characters of the label that cannot be in a file name are quoted, and a label that is
-        too long for one is cut."""
-        name = quote(label, safe="()=,. +")
-        if len(name) > LONGEST:
-            name = f"{name[: LONGEST - 17]}~{hashlib.sha256(label.encode()).hexdigest()[:16]}"
-        return self.out / name / f"seed-{seed}"
+        """Where a run is kept."""
+        return path_of_run(self.out, label, seed)
 
     def check(self) -> None:
         """Refuses a folder that holds something else; writes nothing."""

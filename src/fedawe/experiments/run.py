@@ -17,9 +17,9 @@ from fedawe.core.errors import Diverged, UserError
 from fedawe.core.files import new_folder, write_atomically
 from fedawe.experiments import checkpoint
 from fedawe.experiments.definition import Population
-from fedawe.experiments.folder import FORMAT, Folder, other
+from fedawe.experiments.folder import Folder, other
 from fedawe.results import record as records
-from fedawe.results.record import Line, Record
+from fedawe.results.record import FORMAT, Line, Record
 from fedawe.training import diagnostics
 from fedawe.training.engines import Engine
 from fedawe.training.simulate import simulate

@@ -10,7 +10,7 @@ import os
 import zlib
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -19,6 +19,7 @@ from fedawe.core.files import write_atomically
 
 Line = dict[str, Any]
 NAME = "record.jsonl"
+FORMAT = 2  # of a record and of an experiment's folder
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,13 @@ class Record:
     evaluations: list[Line]
     end: Line | None  # how it ended: {"status": "complete" | "diverged", "message": ...}; None while it has not
     problem: str | None = None
+    rounds: list[Line] = field(default_factory=list)  # of a deployment: clients, refusals, bytes, seconds of each round
+
+    @property
+    def lines(self) -> list[Line]:
+        """Everything between header and end, as it was written: of one round first the round, then its evaluation."""
+        found = [*self.rounds, *self.evaluations]
+        return sorted(found, key=lambda line: (line["round"], line["kind"] == "evaluation"))
 
     @property
     def status(self) -> str:
@@ -84,7 +92,8 @@ def read(path: Path) -> Record:
     if not lines or lines[0].get("kind") != "header":
         return Record(path, {}, [], None, problem or f"{path}: has no header line")
     end = lines[-1] if lines[-1].get("kind") == "end" else None
-    return Record(path, lines[0], [line for line in lines if line.get("kind") == "evaluation"], end, problem)
+    evaluations, rounds = ([line for line in lines if line.get("kind") == kind] for kind in ("evaluation", "round"))
+    return Record(path, lines[0], evaluations, end, problem, rounds)
 
 
 class Writer:
