@@ -51,7 +51,8 @@ def main() -> None:
     if args.read is not None:
         one(args.read)
         return
-    print(f"check-ins of {CLIENTS:,} clients over {DAYS} days as {args.format}\n| rows | s | processor s | GB |\n|---|---|---|---|")
+    print(f"check-ins of {CLIENTS:,} clients over {DAYS} days as {args.format}")
+    print("| rows | s | processor s | GB |\n|---|---|---|---|")
     for rows in args.rows:
         with tempfile.TemporaryDirectory() as folder:
             write(Path(folder), rows, args.format)

@@ -132,7 +132,7 @@ def test_quality_needs_something_to_hold_out():
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: fit(Trace(np.zeros((10, 2)))), "nobody is ever there"),
+        (lambda: fit(Trace(np.zeros((10, 2)))), "no client is ever available"),
         (lambda: Daily(np.ones(23)), "24 numbers"),
         (lambda: Daily(-np.ones(24)), "24 numbers"),
         (lambda: Daily(np.ones(24), 1.0), "below 1"),

@@ -15,8 +15,9 @@ from fedawe.availability.dynamics import Array
 from fedawe.core.errors import UserError
 from fedawe.core.files import read_npz
 from fedawe.core.rng import rng
-from fedawe.tasks.classification import Classification, network_for
+from fedawe.tasks.classification import Classification
 from fedawe.tasks.data.labelled import digits as bundled
+from fedawe.tasks.models import network_for
 
 MOSTLY = 0.8  # of a client's samples are of the classes of its group, or of its availability
 CLASSES = 10

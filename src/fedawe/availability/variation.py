@@ -50,13 +50,26 @@ def _slow(on: Mask, known: Mask, days: Ints, hours: Ints, p: Array, profile: Arr
     r, v, w = np.stack(ratio), np.stack(noise), np.stack(weight)
     r = r - np.nansum(r * w, 0) / np.maximum(w.sum(0), 1e-9)
     total = max(float(w.sum()), 1e-9)
-    n = max(len(which) - 1, 1) / len(which)  # the mean that was taken away hides a part of the variance
-    variance = float(np.nansum((r**2 / n - v) * w)) / total
+    variance = float(np.nansum((r**2 - v) * w)) / total
     pairs = np.sqrt(w[1:] * w[:-1])
-    covariance = float(np.nansum(r[1:] * r[:-1] * pairs)) / max(float(pairs.sum()), 1e-9) + variance / len(which)
+    covariance = float(np.nansum(r[1:] * r[:-1] * pairs)) / max(float(pairs.sum()), 1e-9)
     if variance <= 0.01:
         return 0.0, 0.0
-    return min(float(np.sqrt(np.log1p(variance))), MOST), float(np.clip(covariance / variance, 0.0, 0.95))
+    memory, hidden = _with_what_the_mean_hides(covariance / variance, len(which))
+    return min(float(np.sqrt(np.log1p(variance / (1 - hidden)))), MOST), memory
+
+
+def _with_what_the_mean_hides(correlation: float, n: int) -> tuple[float, float]:
+    """The coefficient of an autoregression, and the part of its variance in the mean of n steps, which was taken away.
+
+    Of a series with coefficient c, that part is g(c), and the correlation of neighbours around the mean of the series
+    is about (c - g) / (1 - g).
+    """
+    grid = np.linspace(0.0, 0.95, 96)
+    lags = np.arange(1, n)[:, None]
+    g = (1 + 2 * ((1 - lags / n) * grid**lags).sum(0)) / n
+    at = int(np.argmin(np.abs((grid - g) / (1 - g) - correlation)))
+    return float(grid[at]), float(g[at])
 
 
 def _common(

@@ -11,7 +11,7 @@ from fedawe.audit.logs.flash import NEEDS, read_events, rule_of
 from fedawe.audit.logs.log import Log
 from fedawe.audit.logs.queries import is_database, queried
 from fedawe.audit.logs.rows import Rows, read_rows
-from fedawe.audit.logs.sources import files_of, is_events
+from fedawe.audit.logs.sources import files_of, is_events, trace_in
 from fedawe.audit.logs.tables import Columns, open_table, typed
 from fedawe.audit.logs.times import NAMED, Times
 from fedawe.audit.logs.traces import from_trace, is_trace, part_of
@@ -84,8 +84,9 @@ class Reader:
 
     @property
     def path(self) -> Path:
-        """The first of the paths, by which messages call the log."""
-        return self.paths[0]
+        """The first of the paths, by which messages call the log; of a run's folder, its trace so far."""
+        first = self.paths[0]
+        return trace_in(first) or first if first.is_dir() else first
 
     @property
     def kind(self) -> str:

@@ -30,6 +30,12 @@ def is_events(path: Path) -> bool:
     return path.name.endswith((".json", ".json.gz"))
 
 
+def trace_in(folder: Path) -> Path | None:
+    """The trace of a run or a deployment in its folder, as far as it has come; None if the folder is none of these."""
+    found = sorted((folder / "traces").glob("seed-*.npz"), key=lambda path: (len(path.name), path.name))
+    return found[0] if found else None
+
+
 def files_of(paths: Sequence[Path]) -> list[Path]:
     """The files, in order; all of them tables of one kind."""
     files: list[Path] = []
