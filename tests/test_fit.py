@@ -232,23 +232,38 @@ def test_a_plain_fleet_has_none_of_it():
     assert (fitted.waiting, fitted.leaves) == (0.0, 0.0)
 
 
-def test_days_held_out_show_what_the_fitted_fleet_has_of_it():
+def test_the_fitted_fleet_vanishes_and_swings_as_the_real_one():
     """Clients that vanish, and swings of the number available: as in the fleet, not as in one without them."""
     clock, truth, trace = restless(days=30, m=200)
     known = trace.knowing(windows(trace, truth))
-    found = quality(known, clock)
-    for key in ("clients that vanish", "variance of the number available, over binomial"):
-        low, high = found.simulated[key]
-        assert low * 0.6 <= found.real[key] <= high * 1.6, (key, found.real[key], low, high)
-    fitted = fit(known.first(found.fitted_rounds), clock)
+    fitted = fit(known, clock)
     plain = Fitted(Daily(fitted.dynamics.profile, fitted.dynamics.persistence, clock), fitted.p)
-    kinder = plain.draw(trace.rounds).on
-    assert (
-        swings(kinder[found.fitted_rounds :], clock.hours(trace.rounds)[found.fitted_rounds :])
-        < 0.7 * (found.real["variance of the number available, over binomial"])
-    )
-    vanish = (kinder[: found.fitted_rounds].any(0) & ~kinder[found.fitted_rounds :].any(0)).sum()
-    assert vanish < 0.5 * found.real["clients that vanish"]
+    hours, half = clock.hours(trace.rounds), trace.rounds // 2
+
+    def vanished(on):
+        return int((on[:half].any(0) & ~on[half:].any(0)).sum())
+
+    drawn = [fitted.draw(trace.rounds, seed=seed).on for seed in range(4)]
+    kinder = [plain.draw(trace.rounds, seed=seed).on for seed in range(4)]
+    real = swings(trace.on, hours)
+    assert 0.6 < np.mean([swings(on, hours) for on in drawn]) / real < 1.6
+    assert np.mean([swings(on, hours) for on in kinder]) < 0.5 * real
+    assert 0.6 < np.mean([vanished(on) for on in drawn]) / vanished(trace.on) < 1.6
+    assert np.mean([vanished(on) for on in kinder]) < 0.3 * vanished(trace.on)
+
+
+def test_days_held_out_are_compared_in_what_varies():
+    clock, truth, trace = restless(days=12, m=60)
+    found = quality(trace.knowing(windows(trace, truth)), clock, draws=3)
+    for key in (
+        "clients that vanish",
+        "variance of the number available, over binomial",
+        "correlation of a client's days",
+    ):
+        assert key in found.real
+        assert found.simulated[key][0] <= found.simulated[key][1]
+    gone = trace.on[: found.fitted_rounds].any(0) & ~trace.on[found.fitted_rounds :].any(0)
+    assert found.real["clients that vanish"] == gone.sum()
 
 
 def test_a_shorter_draw_is_a_prefix_of_a_longer_one_with_hidden_states_too():

@@ -121,7 +121,7 @@ def test_the_page_follows_the_run(chromium: "Browser", deployment: Deployment, p
     context = chromium.new_context(viewport={"width": width, "height": 900})
     context.set_default_timeout(60_000)
     page = context.new_page()
-    page.on("pageerror", errors.append)
+    page.on("pageerror", lambda error: errors.append(error))
     page.goto(f"http://127.0.0.1:{port}/")
     page.wait_for_selector("body[data-done='25']")
     assert page.text_content("h1") == "FedAWE: 25 of 40 rounds"

@@ -22,6 +22,7 @@ LONGER = (2, 3, 4, 6, 8, 12, 18, 24, 36, 48, 72, 144)  # times as long as a roun
 FEWEST_ROUNDS = 20  # of a log in longer rounds
 CHEAP = 0.02  # bias that FedVARP must save to be preferred to a rule that is more stable
 TENTH = 0.1  # of the clients, for the headline
+SMALL = 0.02  # of the clients: a group that is smaller is not in the headline
 
 
 @dataclass(frozen=True)
@@ -165,6 +166,7 @@ def _headline(
         return f"Plain averaging would count the clients of this fleet about alike: its bias is {baseline.bias:.1%}."
     for table in groups:
         fair = np.where(fleet.seen @ table.parts > 0, table.fair(shares), np.inf)
+        fair = np.where(table.sizes >= max(2, SMALL * fleet.clients), fair, np.inf)  # single clients are no headline
         worst = int(np.argmin(fair))
         if fair[worst] < 0.9:
             of = f"Clients of the {table.kind} {shown(table.names[worst])}"

@@ -307,7 +307,7 @@ def _features(on: Mask, split: int, hours: Ints, days: Ints | None) -> dict[str,
         "variance of the number available, over binomial": swings(on, hour),
         "bias of fedavg": float(np.abs(share - 1 / on.shape[1]).sum() / 2),
     }
-    if days is not None:
+    if days is not None and len(np.unique(days[split:])) > 2:  # around a mean, two days are always opposite
         out["correlation of a client's days"] = _day_to_day(on, days[split:])
     return out
 
@@ -315,8 +315,6 @@ def _features(on: Mask, split: int, hours: Ints, days: Ints | None) -> dict[str,
 def _day_to_day(on: Mask, days: Ints) -> float:
     """The correlation of the availability of a client on one day with that on the next, beyond its own mean."""
     which = np.unique(days)
-    if len(which) < 2:
-        return 0.0
     means = np.stack([on[days == day].mean(0) for day in which])
     means = means - means.mean(0)
     squares = float((means**2).sum()) / len(means)

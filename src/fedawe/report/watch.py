@@ -156,8 +156,8 @@ def _alarms(record: Record, trace: Trace | None, quiet: float) -> list[str]:
     if trace is not None and trace.rounds >= RECENT:
         never = int((~trace.on.any(0)).sum())
         if never:
-            were = "client was" if never == 1 else "clients were"
-            out.append(f"{never} of {trace.clients} {were} never active in {trace.rounds} rounds.")
+            were = "was" if never == 1 else "were"
+            out.append(f"{never} of {trace.clients} clients {were} never active in {trace.rounds} rounds.")
         drift = describe(trace).drift
         if drift is not None and drift.fleet_changes:
             out.append(f"The number of active clients changed around round {drift.change} (p = {drift.fleet_p:.3f}).")
