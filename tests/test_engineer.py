@@ -12,7 +12,7 @@ import tyro
 
 import fedawe
 from fedawe.audit import Log, audit, describe, gate, logs, periods, read_roster, whatif
-from fedawe.audit.dealt import dealt, labels_of
+from fedawe.audit.dealt import dealt, digits, groups_of, labels_of
 from fedawe.audit.logs import Clock, Reader
 from fedawe.audit.recommend import Candidate, choose
 from fedawe.availability.trace import Trace
@@ -393,7 +393,9 @@ def test_the_printed_command_trains_on_labels_that_depend_on_availability(tmp_pa
     """Plain averaging forgets what rare clients hold, as the audit says, and the advised rule does not."""
     monkeypatch.chdir(tmp_path)
     on = np.random.default_rng(0).random((150, 20)) < np.repeat([0.02, 0.9], 10)
-    log_of(on).save(tmp_path / "fleet.npz", labels_of(on.mean(0), None, None)[0])
+    group, names = groups_of(on.mean(0), None, ())
+    labels = labels_of(on.mean(0), None, None)[0]
+    log_of(on).save(tmp_path / "fleet.npz", labels=labels, group=group, groups=list(names))
     task = "fedawe.audit.dealt:digits:trace=fleet.npz"
     args = ["--dynamics", "fleet.npz", "--task", task, "--algorithms", "fedavg", "fedawe", "--seeds", "0"]
     parse(["run", *args, "--out", "runs/x", "--evaluate-every", "50"]).run()
@@ -402,4 +404,23 @@ def test_the_printed_command_trains_on_labels_that_depend_on_availability(tmp_pa
     for record in records:
         lines = [json.loads(line) for line in record.read_text().splitlines()]
         assert "dealt" in json.dumps(lines[0])
-        assert any(line.get("round") == 150 for line in lines)
+        last = next(line for line in lines if line.get("round") == 150)
+        each = [last[f"accuracy_{name}"] for name in names]
+        assert last["accuracy_gap"] == pytest.approx(max(each) - min(each))
+        assert any(metric["name"] == "accuracy_gap" for metric in lines[0]["metrics"])
+
+
+def test_the_accuracies_of_groups_are_parts_of_the_accuracy(tmp_path):
+    rates = np.linspace(0, 1, 21)
+    group, names = groups_of(rates, None, ())
+    labels = labels_of(rates, None, None)[0]
+    log_of(np.ones((5, 21), dtype=bool)).save(tmp_path / "f.npz", labels=labels, group=group, groups=list(names))
+    task = digits(0, str(tmp_path / "f.npz"))
+    found = task.evaluate(task.initial(0))
+    sizes = np.array([task.sizes[group == n].sum() for n in range(3)])
+    parts = np.array([found[f"accuracy_{name}"] for name in names])
+    assert sizes @ parts / sizes.sum() == pytest.approx(found["train_accuracy"])
+    assert found["accuracy_gap"] == pytest.approx(np.ptp(parts))
+    with pytest.raises(UserError, match="has no label frequencies"):
+        log_of(np.ones((5, 2), dtype=bool)).save(tmp_path / "g.npz")
+        digits(0, str(tmp_path / "g.npz"))

@@ -3,22 +3,30 @@
 An audit that is saved (`--save fleet.npz`) keeps the label frequencies of every client: those of `--groups`; or, with
 groups alone, classes divided among the groups; or, with neither, classes that depend on availability: the clients that
 are available least hold mostly the first class, and so on. The printed `fedawe run` command uses this task, so that a
-rule that forgets clients forgets labels.
+rule that forgets clients forgets labels. Its evaluations have the accuracy of every group (or of thirds by
+availability) and their gap, so that a report draws fairness over time.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from fedawe.availability.dynamics import Array
 from fedawe.core.errors import UserError
 from fedawe.core.files import read_npz
+from fedawe.core.metric import Metric
 from fedawe.core.rng import rng
+from fedawe.tasks.base import Metrics
 from fedawe.tasks.classification import Classification
+from fedawe.tasks.data.labelled import Data
 from fedawe.tasks.data.labelled import digits as bundled
 from fedawe.tasks.models import network_for
+from fedawe.tasks.networks import Network
 
+Indices = npt.NDArray[np.int64]
 MOSTLY = 0.8  # of a client's samples are of the classes of its group, or of its availability
 CLASSES = 10
 FEWEST = 2  # samples of a client
@@ -55,14 +63,52 @@ def _filled(frequencies: Array) -> Array:
     return np.where(total > 0, frequencies / np.where(total > 0, total, 1), 1 / frequencies.shape[1])
 
 
-def digits(seed: int, trace: str) -> Classification:
+def groups_of(rates: Array, parts: Array | None, names: tuple[str, ...]) -> tuple[Indices, tuple[str, ...]]:
+    """Which group each client is in [m], -1 for none, and the groups: those given, or thirds by availability."""
+    if parts is not None and len(names):
+        return np.where(parts.any(1), parts.argmax(1), -1).astype(np.int64), names
+    rank = np.argsort(np.argsort(rates, kind="stable"), kind="stable")
+    return (rank * 3 // len(rates)).astype(np.int64), ("available least", "in between", "available most")
+
+
+class ByGroup(Classification):
+    """A classification task whose evaluations have the train accuracy of each group of clients, and their gap."""
+
+    def __init__(self, data: Data, network: Network, parts: Sequence[Indices], group: Indices, names: Sequence[str]):
+        super().__init__(data, network, parts)
+        self.names = [f"accuracy_{name}" for name in names]
+        owner = np.full(len(data.y_train), -1)
+        for client, part in enumerate(parts):
+            owner[part] = group[client]
+        self.group = torch.from_numpy(owner[self.rows["train"]])
+        self.titles = [f"train accuracy, {name}" for name in names]
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        """Those of the groups besides."""
+        each = (Metric(name, title, unit="%") for name, title in zip(self.names, self.titles, strict=True))
+        gap = Metric("accuracy_gap", "largest difference of accuracy between groups", better="lower", unit="%")
+        return (*super().metrics, *each, gap)
+
+    def summary(self, answers: Sequence[torch.Tensor]) -> Metrics:
+        """Accuracies by group besides."""
+        out = dict(super().summary(answers))
+        hit = torch.cat(list(answers))[: len(self.group), 0]
+        found = {}
+        for n, name in enumerate(self.names):
+            if (own := self.group == n).any():
+                found[name] = float(hit[own].mean())
+        return {**out, **found, "accuracy_gap": max(found.values()) - min(found.values()) if found else 0.0}
+
+
+def digits(seed: int, trace: str) -> ByGroup:
     """The bundled digits, dealt so that each client of the saved fleet has about its label frequencies."""
     arrays = read_npz(Path(trace))
-    if "labels" not in arrays:
+    if not {"labels", "group", "groups"} <= set(arrays):
         raise UserError(f"{trace}: has no label frequencies; write it with fedawe audit LOG --save {trace}")
     data = bundled()
     parts = dealt(data.y_train.numpy(), arrays["labels"], rng(seed, "partition"))
-    return Classification(data, network_for(data, "mlp"), parts)
+    return ByGroup(data, network_for(data, "mlp"), parts, arrays["group"], [str(name) for name in arrays["groups"]])
 
 
 def dealt(

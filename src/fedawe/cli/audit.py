@@ -63,7 +63,7 @@ class Audit(Reading):
         more = self._more(reader, log, roster)
         if self.save is not None:
             new_folder(self.save.parent)
-            log.save(self.save, self._labels(found))
+            log.save(self.save, **self._labels(found))
         if self.html is not None:
             from fedawe.audit.page import write_page
 
@@ -153,12 +153,16 @@ class Audit(Reading):
             out[spec.label] = spec.build()
         return out
 
-    def _labels(self, found: "Found") -> Any:
-        from fedawe.audit.dealt import labels_of
+    def _labels(self, found: "Found") -> dict[str, Any]:
+        """The label frequencies and the groups of the clients, for the task that the printed command trains on."""
+        from fedawe.audit.dealt import groups_of, labels_of
 
-        tables = sorted(found.groups, key=lambda table: table.kind != "class")  # label counts before groups
-        parts, kind = (tables[0].parts, tables[0].kind) if tables else (None, None)
-        return labels_of(found.fleet.rates, parts, kind)[0]
+        tables = {table.kind: table for table in found.groups}
+        chosen = tables.get("class") or tables.get("group")  # label counts before groups
+        parts, kind = (None, None) if chosen is None else (chosen.parts, chosen.kind)
+        table = tables.get("group")
+        group, names = groups_of(found.fleet.rates, *((None, ()) if table is None else (table.parts, table.names)))
+        return {"labels": labels_of(found.fleet.rates, parts, kind)[0], "group": group, "groups": list(names)}
 
     def _commands(self, found: "Found") -> Iterator[str]:
         from fedawe.experiments.build import algorithm_spec

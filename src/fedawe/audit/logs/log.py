@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from fedawe.audit.logs.findings import Finding, counted, some
 from fedawe.availability.clock import Clock
-from fedawe.availability.dynamics import Array, Mask
+from fedawe.availability.dynamics import Mask
 from fedawe.availability.trace import Trace
 from fedawe.core.errors import UserError
 from fedawe.core.files import write_atomically
@@ -64,16 +64,14 @@ class Log:
         repeats = None if self.repeats is None else np.maximum(self.repeats // times, 1)
         return replace(self, trace=part, clock=clock, repeats=repeats)
 
-    def save(self, path: str | Path, labels: Array | None = None) -> None:
-        """Write it as a trace (.npz) that keeps names, clock, and label frequencies [m, C] if they are given."""
+    def save(self, path: str | Path, **more: Any) -> None:
+        """Write it as a trace (.npz) that keeps names, clock, and further arrays if they are given."""
         path = Path(path)
         if path.suffix != ".npz":
             raise UserError(f"{path}: a trace with names and a clock is written as .npz")
-        arrays: dict[str, Any] = {**self.trace.arrays(), "clients": np.array(self.clients)}
+        arrays: dict[str, Any] = {**self.trace.arrays(), "clients": np.array(self.clients), **more}
         if self.repeats is not None:
             arrays["repeats"] = self.repeats
-        if labels is not None:
-            arrays["labels"] = labels
         if self.clock is not None:
             arrays["round_seconds"] = self.clock.round_seconds
             arrays["timezone"] = self.clock.timezone
