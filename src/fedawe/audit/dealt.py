@@ -24,7 +24,7 @@ from fedawe.tasks.classification import Classification
 from fedawe.tasks.data.labelled import Data
 from fedawe.tasks.data.labelled import digits as bundled
 from fedawe.tasks.models import network_for
-from fedawe.tasks.networks import Network
+from fedawe.tasks.module import ModuleNetwork
 
 Indices = npt.NDArray[np.int64]
 MOSTLY = 0.8  # of a client's samples are of the classes of its group, or of its availability
@@ -74,21 +74,18 @@ def groups_of(rates: Array, parts: Array | None, names: tuple[str, ...]) -> tupl
 class ByGroup(Classification):
     """A classification task whose evaluations have the train accuracy of each group of clients, and their gap."""
 
-    def __init__(self, data: Data, network: Network, parts: Sequence[Indices], group: Indices, names: Sequence[str]):
+    def __init__(
+        self, data: Data, network: ModuleNetwork, parts: Sequence[Indices], group: Indices, names: Sequence[str]
+    ):
         super().__init__(data, network, parts)
         self.names = [f"accuracy_{name}" for name in names]
         owner = np.full(len(data.y_train), -1)
         for client, part in enumerate(parts):
             owner[part] = group[client]
         self.group = torch.from_numpy(owner[self.rows["train"]])
-        self.titles = [f"train accuracy, {name}" for name in names]
-
-    @property
-    def metrics(self) -> tuple[Metric, ...]:
-        """Those of the groups besides."""
-        each = (Metric(name, title, unit="%") for name, title in zip(self.names, self.titles, strict=True))
+        each = (Metric(key, f"train accuracy, {name}", unit="%") for key, name in zip(self.names, names, strict=True))
         gap = Metric("accuracy_gap", "largest difference of accuracy between groups", better="lower", unit="%")
-        return (*super().metrics, *each, gap)
+        self.metrics = (*self.metrics, *each, gap)
 
     def summary(self, answers: Sequence[torch.Tensor]) -> Metrics:
         """Accuracies by group besides."""
