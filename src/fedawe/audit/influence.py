@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from fedawe.algorithms import F3AST, MIFA, FedAU, FedAvg, FedAvgAll, FedAvgKnown, FedAWE, FedVARP
+from fedawe.algorithms import F3AST, MIFA, FedAU, FedAvg, FedAvgAll, FedAvgKnown, FedAWE, FedVARP, name_of
+from fedawe.algorithms.facts import is_linear
 from fedawe.availability.dynamics import Array, Mask
 from fedawe.availability.trace import Trace
 from fedawe.core.errors import UserError
@@ -133,6 +134,11 @@ def influence(algorithm: Any, trace: Trace, after: Sequence[int] | None = None, 
         counted = _accumulated(_WEIGHTS[kind](algorithm, trace.on), trace.on, stops)
     elif kind in _REMEMBERED:
         counted = _REMEMBERED[kind](algorithm, trace.on, stops)
+    elif not is_linear(algorithm):
+        raise UserError(
+            f"{name_of(algorithm)} does not say that its model is linear in the updates (`linear = True`), so that the "
+            "influence of a client does not follow from a trace; omit it"
+        )
     else:
         return by_identity(algorithm, trace, after, latest)
     return Influence(stops, algorithm.eta_g * counted)
