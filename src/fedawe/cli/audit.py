@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 from rich.console import Console
 
+from fedawe.algorithms.facts import with_probabilities
 from fedawe.audit import Audit as Found
 from fedawe.audit import audit, read_roster
 from fedawe.audit.as_json import as_json
@@ -18,7 +19,7 @@ from fedawe.audit.text import told
 from fedawe.cli.reading import Reading
 from fedawe.core.errors import UserError
 from fedawe.core.files import new_folder
-from fedawe.experiments.build import algorithm_spec
+from fedawe.experiments.build import algorithm_spec, build_algorithm
 from fedawe.experiments.flags import File, Names
 
 
@@ -71,13 +72,11 @@ class Audit(Reading):
         out: dict[str, object] = {}
         for text in self.algorithms:
             spec = algorithm_spec(text)
-            given = {}
-            if getattr(spec.target, "needs_p", False):
-                p = log.trace.p
-                given = {"p": np.broadcast_to(log.trace.on.mean(0), log.trace.on.shape) if p is None else p}
+            p = log.trace.p
+            p = np.broadcast_to(log.trace.on.mean(0), log.trace.on.shape) if p is None else p
             if spec.label in out:
                 raise UserError(f"the algorithm {text!r} is named twice")
-            out[spec.label] = spec.build(**given)
+            out[spec.label] = with_probabilities(build_algorithm(spec), p)
         return out
 
     def _commands(self, found: Found) -> Iterator[str]:
