@@ -25,8 +25,7 @@ from fedawe.experiments import schedule as suite
 from fedawe.experiments.schedule import Execution
 from fedawe.experiments.settings import Contender, Settings, stored
 from fedawe.results import write_csv, write_tensorboard
-from fedawe.results.model import as_module
-from fedawe.tasks import ConvNet
+from fedawe.tasks.models import paper
 
 LABELS = ("fedawe", "fedavg(eta0=0.25)", "mifa")
 
@@ -547,9 +546,8 @@ def test_a_network_that_could_be_two_is_not_guessed(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(("hidden", "dropout"), [((128,), 0.0), ((256, 64), 0.0), ((512, 256), 0.2)])
 def test_the_papers_networks_as_modules(hidden, dropout):
-    network = ConvNet((3, 32, 32), hidden, 10, dropout)
-    module, x = as_module(network), network.initial(0)
-    assert [parameter.shape for parameter in module.parameters()] == network.shapes
+    network = paper((3, 32, 32), hidden, 10, dropout)
+    module, x = network.make(), network.initial(0)
     nn.utils.vector_to_parameters(x, module.parameters())
     inputs = torch.from_numpy(np.random.default_rng(1).normal(size=(6, 3, 32, 32))).float()
     with torch.no_grad():

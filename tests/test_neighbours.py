@@ -567,7 +567,7 @@ def test_what_is_not_linear_is_refused_with_a_reason(algorithm: Any, message: st
         (lambda: fedawe.ClusterFedVARP([0, 1]).init(torch.zeros(1), 3), "2 numbers for 3 clients"),
         (lambda: fedawe.ClusterFedVARP([0.5]), "whole numbers from 0"),
         (lambda: fedawe.Weighted(fedawe.SCAFFOLD(), [1.0]), "SCAFFOLD computes from the innovations"),
-        (lambda: fedawe.Weighted(fedawe.FedAvg()).init(torch.zeros(1), 2), "needs the clients' weights"),
+        (lambda: fedawe.Weighted(fedawe.FedAU()).init(torch.zeros(1), 2), "needs the weights of all clients for FedAU"),
         (lambda: fedawe.Weighted(fedawe.FedAvg(), [1.0, -1.0]), "weights must be positive"),
         (lambda: fedawe.MIFA(memory="both"), "memory is 'both'"),
         (lambda: fedawe.Uniform(0), "k is 0"),

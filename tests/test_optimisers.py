@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import fedawe
-from fedawe.tasks import Classification, Dense, Update
+from fedawe.tasks import Classification, Update, network_for
 from fedawe.training.engines import Inline
 from fedawe.training.shares import innovations
 
@@ -73,7 +73,7 @@ def test_the_weight_is_the_innovation_of_constant_gradients_over_the_rate(optimi
 
 def uneven() -> Classification:
     data = fedawe.digits()
-    return Classification(data, Dense((64, 10)), [np.arange(5), np.arange(5, 60), np.arange(60, 100)])
+    return Classification(data, network_for(data, "softmax"), [np.arange(5), np.arange(5, 60), np.arange(60, 100)])
 
 
 @pytest.mark.parametrize("optimiser", [None, fedawe.Adam()])

@@ -29,7 +29,8 @@ from fedawe.experiments import schedule as suite
 from fedawe.experiments.schedule import Execution
 from fedawe.experiments.settings import Contender, Settings
 from fedawe.results import record as records
-from fedawe.tasks import Augment, Classification, ConvNet, Data, ModuleNetwork
+from fedawe.tasks import Augment, Classification, Data, ModuleNetwork
+from fedawe.tasks.models import paper
 from fedawe.training.engines import Inline, RayCluster, RayEngine, ray_actors, ray_cluster
 from fedawe.training.engines.ray_actors import Answer
 from fedawe.training.engines.ray_cluster import reach
@@ -153,7 +154,7 @@ def small(stacked=False) -> Classification:
     test = torch.from_numpy(x[:50]), torch.from_numpy(y[:50])
     data = Data("svhn", torch.from_numpy(x), torch.from_numpy(y), *test, (0.4, 0.5, 0.6), (0.2, 0.3, 0.4))
     task = Classification(
-        data, ConvNet((3, 16, 16), (16,), 4), list(np.arange(1440).reshape(20, 72)), augment=Augment(True)
+        data, paper((3, 16, 16), (16,), 4), list(np.arange(1440).reshape(20, 72)), augment=Augment(True)
     )
     task.stacked = stacked
     return task

@@ -10,9 +10,11 @@ import numpy as np
 import numpy.typing as npt
 from plotly.offline import get_plotlyjs
 
+from fedawe.algorithms import ALGORITHMS
 from fedawe.audit import Audit, Distribution, display
 from fedawe.audit.as_json import plain
 from fedawe.audit.groups import Groups
+from fedawe.core.describe import path_of
 from fedawe.core.files import write_atomically
 from fedawe.core.palette import looks
 
@@ -62,7 +64,7 @@ def _order(found: Audit) -> list[str]:
 
 def _algorithms(found: Audit) -> list[Json]:
     fleet, out = found.fleet, []
-    styles = looks(tuple(_base(name) for name in found.influences))
+    styles = looks({_base(name): path_of(ALGORITHMS.get(_base(name))) for name in found.influences})
     for name in _order(found):
         influence = found.influences[name]
         fair = influence.fair[fleet.seen] if fleet.seen.any() else influence.fair

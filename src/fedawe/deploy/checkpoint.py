@@ -34,8 +34,9 @@ from fedawe.core.files import new_folder, write_atomically
 from fedawe.deploy.about import MAY_DIFFER
 from fedawe.deploy.session import Progress
 from fedawe.deploy.store import Index, Store
-from fedawe.experiments.folder import HEAD, other, path_of_run
+from fedawe.experiments.folder import other, path_of_run
 from fedawe.results import record as records
+from fedawe.results.head import HEAD, head_content
 from fedawe.results.record import FORMAT, Line, Record
 
 KEPT = 2  # the newest, and the one before in case the newest is damaged
@@ -94,10 +95,11 @@ class Folder:
             "format": FORMAT,
             "command": "",
             "experiment": {name: header[name] for name in names},
+            "algorithms": [header["label"]],
             "stacked": False,
             "environment": header["versions"],
         }
-        write_atomically(self.out / HEAD, (json.dumps(head, indent=1) + "\n").encode())
+        write_atomically(self.out / HEAD, head_content(head))
 
     def _check(self, was: Line) -> None:
         if (found := first_difference(was, self.meant)) is not None:
