@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from fedawe.algorithms.base import Algorithm, is_whole
-from fedawe.algorithms.facts import is_received_mean, lacks_probabilities, name_of, with_probabilities
+from fedawe.algorithms.facts import is_received_mean, lacks_probabilities, name_of, with_probabilities, with_sizes
 from fedawe.algorithms.received import Received
 from fedawe.availability.dynamics import (
     Array,
@@ -27,6 +27,7 @@ from fedawe.core.errors import UserError
 from fedawe.core.rng import rng
 from fedawe.tasks.base import Task
 from fedawe.training.local import Local
+from fedawe.training.simulate import check_local
 
 ROUNDS = 300  # where neither the experiment nor a recorded trace says how many
 DEFAULT = "default"  # in a mapping of ways to train: for the algorithms that are not named
@@ -72,6 +73,7 @@ class Definition:
         if unknown:
             raise UserError(f"local names {', '.join(sorted(unknown))}, but the algorithms are {_listed(self)}")
         for label, algorithm in self.algorithms.items():
+            check_local(algorithm, self.local_of(label))
             if lacks_probabilities(algorithm) and not self.knows_p:
                 raise UserError(
                     f"{label} needs the probabilities of every round, which a recorded trace does not have; omit it"
@@ -151,9 +153,10 @@ class Definition:
             )
         return probabilities_from_labels(task.frequencies, class_weights(task.frequencies.shape[1], rng(seed, "phi")))
 
-    def algorithm(self, label: str, trace: Trace) -> Algorithm[Any]:
-        """An algorithm, ready for the trace of a seed."""
-        algorithm = with_probabilities(self.algorithms[label], trace.p) if self.knows_p else self.algorithms[label]
+    def algorithm(self, label: str, trace: Trace, sizes: Any = None) -> Algorithm[Any]:
+        """An algorithm, ready for the trace of a seed and for clients with so many samples [m]."""
+        algorithm = with_sizes(self.algorithms[label], sizes)
+        algorithm = with_probabilities(algorithm, trace.p) if self.knows_p else algorithm
         return Received(algorithm) if self.evaluate_received and not is_received_mean(algorithm) else algorithm
 
     def described(self) -> dict[str, Any]:

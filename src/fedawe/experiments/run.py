@@ -10,6 +10,7 @@ from typing import Any
 
 from fedawe.algorithms.base import State
 from fedawe.algorithms.buffers import with_buffers
+from fedawe.algorithms.exchange import chooses
 from fedawe.algorithms.facts import diagnostics_of, further_models, metrics_of, needs_probabilities
 from fedawe.core.describe import described, first_difference
 from fedawe.core.environment import environment
@@ -52,7 +53,7 @@ class Run:
     ) -> None:
         experiment, task = folder.experiment, population.task
         self.label, self.population, self.stacked = label, population, stacked
-        self.algorithm = with_buffers(experiment.algorithm(label, population.trace), task.buffers)
+        self.algorithm = with_buffers(experiment.algorithm(label, population.trace, task.sizes), task.buffers)
         self.local = experiment.local_of(label)
         self.evaluate_every, self.checkpoint_every = experiment.evaluate_every, checkpoint_every
         self.path = folder.of_run(label, population.seed)
@@ -195,7 +196,8 @@ class Run:
         for name, model in further_models(self.algorithm, state).items():
             out.update({f"{name}_{metric}": value for metric, value in engine.evaluate(model).items()})
         if state.t >= 0:
-            out.update(diagnostics.diagnostics(state, self.population.trace))
+            if not chooses(self.algorithm):  # then the active clients are not the available ones of the trace
+                out.update(diagnostics.diagnostics(state, self.population.trace))
             out.update(diagnostics_of(self.algorithm, state))
         bad = records.not_finite(out)
         if bad is not None:

@@ -47,6 +47,14 @@ class Settings:
     """paper: eta0 / sqrt(t/10 + 1)"""
     steps: int = 10
     """local steps per round"""
+    epochs: Whole = None
+    """passes over a client's own samples in a round, instead of steps: clients with more samples make more steps"""
+    optimiser: Word = None
+    """of the clients: sgd:momentum=0.9, adam:lr=0.001, adamw:lr=0.001,weight_decay=0.1; lr is another name for eta0
+    (default: plain SGD)"""
+    choose: Word = None
+    """ask only some of the available clients: uniform:k=20, longest-absent:k=20, power-of-choice:d=40,k=20, oort:k=20
+    (default: all; F3AST's own is f3ast:capacity=20)"""
     batch: Whole = None
     """samples per step; a client that has fewer uses all (default 128 for sets of `fedawe data`, else 32)"""
     batches: Literal["iid", "epochs"] = "iid"

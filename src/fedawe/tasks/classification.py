@@ -230,16 +230,12 @@ class Classification(Task):
 
     def losses(self, x: Tensor, batches: Batches) -> Tensor:
         """The mean loss of each client on the samples of its first step, in evaluation mode, [k]."""
-        found = []
-        for row, one in enumerate(batches.alone):
-            batch = self._batch(one, 0)
-            loss = x.new_zeros(()) if batch is None else self._mean_loss(x[row], batch[0][0], batch[1][0])
-            found.append(loss)
-        return torch.stack(found) if found else x.new_empty(0)
-
-    def _mean_loss(self, x: Tensor, inputs: Tensor, targets: Tensor) -> Tensor:
+        losses = x.new_zeros(len(x))
         with torch.no_grad():
-            return self.network.loss(self.computed.outputs(x, inputs), targets).mean()
+            for row, one in enumerate(batches.alone):
+                if (batch := self._batch(one, 0)) is not None:
+                    losses[row] = self.network.loss(self.computed.outputs(x[row], batch[0][0]), batch[1][0]).mean()
+        return losses
 
     def pieces(self) -> list[tuple[Role, int]]:
         """The data in pieces that can be asked apart: (train, validation or test, first row)."""
