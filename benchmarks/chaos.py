@@ -25,9 +25,9 @@ import torch
 from mischief import LIES, LYING_APP, MEDDLING, Proxy, told_lies
 
 from fedawe.core.rng import rng
-from fedawe.deploy.federation import Federation
-from fedawe.deploy.federation_app import write_app
-from fedawe.deploy.federation_processes import free_port, own_bytes
+from fedawe.deploy.local.app import write_app
+from fedawe.deploy.local.federation import Federation
+from fedawe.deploy.local.processes import free_port, own_bytes
 from fedawe.deploy.replay import deployed, replay
 
 TIMEOUT = 20.0  # seconds of a round

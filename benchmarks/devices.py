@@ -27,9 +27,9 @@ import torch
 from chaos import cpu
 
 from fedawe.core.rng import rng
-from fedawe.deploy.federation import Federation
-from fedawe.deploy.federation_app import write_app
-from fedawe.deploy.federation_processes import own_bytes
+from fedawe.deploy.local.app import write_app
+from fedawe.deploy.local.federation import Federation
+from fedawe.deploy.local.processes import own_bytes
 
 QUORUM, TIMEOUT = 10, 60.0
 LOOK_SECONDS = 5.0  # between two looks for work, on average; a SuperNode's own is 3

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from test_flower_deploy import crash_and_return, rounds_of
 
-from fedawe.deploy.federation import Federation
-from fedawe.deploy.federation_app import write_app
-from fedawe.deploy.federation_processes import marked, until
+from fedawe.deploy.local.app import write_app
+from fedawe.deploy.local.federation import Federation
+from fedawe.deploy.local.processes import marked, until
 
 
 def test_crashes_with_tls_and_authentication(tmp_path: Path) -> None:

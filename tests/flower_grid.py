@@ -18,14 +18,17 @@ from flwr.serverapp import Grid
 from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
 
-from fedawe.deploy import AlgorithmStrategy, Rules, digits
+from fedawe.deploy import FlowerStrategy, digits
 from fedawe.deploy.apps import algorithm_from
+from fedawe.deploy.checkpoint import run_of
 from fedawe.deploy.rounds import Clock
+from fedawe.results import record as records
+from fedawe.results.record import Record
 
 Answers = Iterable[tuple[float, Message]]  # seconds until it arrives, and what
 Behaviour = Callable[[Message, Callable[[], Message]], Answers]
 TIMEOUT = 30.0
-CONFIG: dict[str, Any] = {"clients": 4, "model": "softmax", "steps": 2, "batch": 8, "alpha": 5.0, "eta0": 0.3}
+CONFIG: dict[str, Any] = {"clients": 4, "model": "norm", "steps": 2, "batch": 8, "alpha": 5.0, "eta0": 0.3}
 
 
 def honest(_: Message, reply: Callable[[], Message]) -> Answers:
@@ -126,25 +129,33 @@ class FakeGrid(Grid):
         return found
 
 
-def strategy_on(grid: FakeGrid, out: Path | None, **rules: Any) -> AlgorithmStrategy:
+def strategy_on(grid: FakeGrid, out: Path | None, **rules: Any) -> FlowerStrategy:
     """The strategy that the digits app would run on this grid."""
-    algorithm = algorithm_from(grid.config)
     given = {"identity": "client-id", "clients": grid.config["clients"], **rules}
-    strategy = AlgorithmStrategy(algorithm, Rules(out=out, **given), digits.settings(grid.config))
+    strategy = FlowerStrategy(algorithm_from(grid.config), about=digits.about(grid.config), out=out, **given)
     strategy.clock = grid.clock
     return strategy
 
 
-def run_digits(grid: FakeGrid, out: Path | None, rounds: int, **rules: Any) -> AlgorithmStrategy:
+def run_digits(grid: FakeGrid, out: Path | None, rounds: int, **rules: Any) -> FlowerStrategy:
     """All rounds; what is left of the strategy then."""
     strategy = strategy_on(grid, out, **rules)
     strategy.start(grid, ArrayRecord(digits.initial(grid.config)), num_rounds=rounds, timeout=TIMEOUT)
     return strategy
 
 
-def shipped(strategy: AlgorithmStrategy) -> torch.Tensor:
-    """The model, [d]."""
-    return strategy.algorithm.model(strategy.state)
+def shipped(strategy: FlowerStrategy) -> torch.Tensor:
+    """The model, [d + b]."""
+    return strategy.session.model()
+
+
+def rounds_in(out: Path) -> list[dict[str, Any]]:
+    """What the record says of every round."""
+    return record_in(out).rounds
+
+
+def record_in(out: Path) -> Record:
+    return records.read(run_of(out) / records.NAME)
 
 
 def connected(clients: Sequence[int] = range(4), config: dict[str, Any] | None = None) -> FakeGrid:

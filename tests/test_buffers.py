@@ -18,7 +18,7 @@ from fedawe.experiments import checkpoint
 from fedawe.tasks import Classification, Layout, ModuleNetwork
 from fedawe.tasks.base import Work
 from fedawe.training.engines import Inline, Processes
-from fedawe.training.local import innovations
+from fedawe.training.shares import innovations
 
 LOCAL = fedawe.Local(fedawe.Rate(0.1), steps=5, batch=8)
 

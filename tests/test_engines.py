@@ -20,7 +20,7 @@ from fedawe.experiments.settings import Settings
 from fedawe.results import record as records
 from fedawe.tasks import Augment, Classification, ConvNet, Data, Dense
 from fedawe.training.engines import Inline, Processes, better_stacked, calibrate, cores, keep_freed_memory
-from fedawe.training.local import STACK, groups, innovations
+from fedawe.training.shares import STACK, groups, innovations
 
 
 def images(clients=20, each=24, size=8, classes=4):
@@ -101,12 +101,12 @@ def test_a_worker_that_fails_says_why_and_one_that_is_killed_is_noticed():
     engine = Processes(task, fedawe.Local(steps=1, batch=4), 2, 2, task.initial(0))
     try:
         with pytest.raises(RuntimeError, match="no such kernel"):
-            engine.innovations(task.initial(0).repeat(2, 1), torch.arange(2), 0, 0, torch.zeros(2))
+            engine.train(fedawe.Broadcast(task.initial(0).repeat(2, 1)), torch.arange(2), 0, 0, torch.zeros(2))
         for process in engine.processes:
             process.kill()
             process.join()
         with pytest.raises(RuntimeError, match="a worker process died"):
-            engine.innovations(task.initial(0).repeat(2, 1), torch.arange(2), 1, 0, torch.zeros(2))
+            engine.train(fedawe.Broadcast(task.initial(0).repeat(2, 1)), torch.arange(2), 1, 0, torch.zeros(2))
     finally:
         engine.close()
 
@@ -115,7 +115,7 @@ def test_divergence_names_the_client_whoever_computes_it(two):
     task = small()
     two.use(task, fedawe.Local(fedawe.Rate(1e30), steps=3, batch=4))
     with pytest.raises(fedawe.Diverged, match=r"round 5 at client 3 with learning rate"):
-        two.innovations(task.initial(0).repeat(2, 1), torch.tensor([3, 9]), 5, 0, torch.zeros(2))
+        two.train(fedawe.Broadcast(task.initial(0).repeat(2, 1)), torch.tensor([3, 9]), 5, 0, torch.zeros(2))
 
 
 @pytest.mark.parametrize(("together", "better"), [(1, True), (1000, False)])

@@ -242,3 +242,49 @@ def test_a_million_clients() -> None:
         assert len(state.models) == len(np.unique(tau)) <= t + 2
         np.testing.assert_array_equal(state.tau.numpy(), tau)
         np.testing.assert_allclose(x_bar.numpy(), -weight.sum() / m, rtol=1e-9)
+
+
+# Clients that are absent for very long, and clients that are never active
+
+
+def test_the_number_of_versions_has_a_bound() -> None:
+    algorithm = fedawe.FedAWE(max_absence=7)
+    state = algorithm.init(torch.zeros(1), 50)
+    for t in range(200):
+        state = algorithm.aggregate(state, t, torch.tensor([t % 50]), torch.ones(1, 1))
+        assert len(state.models) <= 8
+        assert (state.t + 1 - state.tau <= 7).all()
+        assert sum(state.holders.values()) == 50
+
+
+def test_the_average_over_active_clients_is_the_paper_s_among_them() -> None:
+    """A federation that counts 27 clients too many arrives where one of the right size does (Proposition 1 there)."""
+    draw = torch.Generator().manual_seed(0)
+    few, many = fedawe.FedAWE(), fedawe.FedAWE(average="active")
+    x0 = torch.randn(4, generator=draw, dtype=torch.float64)
+    small, large = few.init(x0, 3), many.init(x0, 30)
+    total = torch.zeros(4, dtype=torch.float64)
+    for t in range(12):
+        A = torch.randperm(3, generator=draw)[: 1 + t % 3]
+        G = torch.randn(len(A), 4, generator=draw, dtype=torch.float64)
+        total += ((t - small.tau[A])[:, None] * G).sum(0)
+        small, large = few.aggregate(small, t, A, G), many.aggregate(large, t, A, G)
+    assert (small.tau >= 0).all()
+    torch.testing.assert_close(many.model(large), few.model(small), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(many.model(large), x0 - total / 3, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(fedawe.FedAWE().model(large), x0 - total / 30, rtol=1e-12, atol=1e-12)
+
+
+def test_before_anyone_is_active_every_average_is_the_initial_model() -> None:
+    for average in ("all", "active"):
+        algorithm = fedawe.FedAWE(average=average)
+        assert torch.equal(algorithm.model(algorithm.init(torch.arange(3.0), 5)), torch.arange(3.0))
+
+
+def test_a_deployment_takes_the_average_over_active_clients_unless_told_otherwise() -> None:
+    assert fedawe.FedAWE(clip=0.5).deployed() == fedawe.FedAWE(clip=0.5, average="active")
+    assert fedawe.FedAWE(average="all").deployed().average == "all"
+    with pytest.raises(fedawe.UserError, match="average is 'some'; expected 'all' or 'active'"):
+        fedawe.FedAWE(average="some")
+    with pytest.raises(fedawe.UserError, match="max_absence is 0"):
+        fedawe.FedAWE(max_absence=0)

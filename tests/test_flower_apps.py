@@ -1,5 +1,6 @@
 """Whole apps: any module and data loader, every algorithm by name, and the digits app of the examples."""
 
+import inspect
 import runpy
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from flower_grid import CONFIG, FakeGrid, connected, run_digits
+from flower_grid import CONFIG, FakeGrid, connected, record_in, rounds_in, run_digits
 from flwr.app import Context, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import ServerApp
@@ -23,9 +24,9 @@ from fedawe.core.errors import UserError
 from fedawe.deploy import client_app, digits, server_app
 from fedawe.deploy import strategy as strategy_module
 from fedawe.deploy.apps import algorithm_from
+from fedawe.deploy.checkpoint import run_of
 from fedawe.deploy.replay import deployed, main, replay
-from fedawe.deploy.rules import rules_from
-from fedawe.results import record as records
+from fedawe.deploy.rules import checked_rules, options_from
 
 EXAMPLE = Path(__file__).parent.parent / "examples" / "flower"
 
@@ -58,10 +59,10 @@ def test_any_module_and_loader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         for client in range(3):
             grid.connect(10 + client, client)
         serve(server_app(net, accuracy), grid, monkeypatch, **said, out=str(tmp_path / name))
-    lines = records.read(tmp_path / "one" / "record.jsonl").evaluations
-    assert lines[-1]["evaluate"]["accuracy"] > 0.9
+    assert record_in(tmp_path / "one").evaluations[-1]["accuracy"] > 0.9
+    lines = rounds_in(tmp_path / "one")
     assert lines[-1]["train"]["train-loss"] < lines[0]["train"]["train-loss"]
-    one, two = (load_file(tmp_path / name / "model.safetensors") for name in ("one", "two"))
+    one, two = (load_file(run_of(tmp_path / name) / "model.safetensors") for name in ("one", "two"))
     assert set(one) == set(net().state_dict())
     assert all(torch.equal(one[name], two[name]) for name in one)  # shuffling and dropout are named too
 
@@ -71,7 +72,7 @@ def test_a_client_without_batches_is_an_error_and_not_there(tmp_path: Path, monk
     for client in range(2):
         grid.connect(10 + client, client)
     serve(server_app(net), grid, monkeypatch, clients=2, out=str(tmp_path), **{"num-rounds": 1})
-    (line,) = records.read(tmp_path / "record.jsonl").evaluations
+    (line,) = rounds_in(tmp_path)
     assert (line["clients"], line["refused"]) == ([1], {"error": 1})
 
 
@@ -86,14 +87,14 @@ def test_every_algorithm_by_name_and_replayed(tmp_path: Path, spec: str) -> None
     assert torch.equal(replay(tmp_path), deployed(tmp_path))
 
 
-@pytest.mark.parametrize("model", ["softmax", "mlp", "cnn"])
+@pytest.mark.parametrize("model", ["softmax", "mlp", "norm", "cnn"])
 def test_every_model_of_the_digits(tmp_path: Path, model: str) -> None:
     grid = connected(config={"model": model})
     run_digits(grid, tmp_path, 2)
     assert torch.allclose(replay(tmp_path), deployed(tmp_path), rtol=1e-4, atol=1e-6)
     problem = digits.task(digits.settings(grid.config))
     module = digits.module(problem)
-    module.load_state_dict(load_file(tmp_path / "model.safetensors"))
+    module.load_state_dict(load_file(run_of(tmp_path) / "model.safetensors"))
     x = problem.data.x_test[:5]
     with torch.no_grad():
         assert torch.allclose(module.eval()(x), problem.network.outputs(deployed(tmp_path), x), atol=1e-5)
@@ -101,26 +102,48 @@ def test_every_model_of_the_digits(tmp_path: Path, model: str) -> None:
 
 def test_replay_tells_another_model_from_this_one(tmp_path: Path) -> None:
     run_digits(connected(), tmp_path, 3)
-    assert main(str(tmp_path)).startswith("the simulator arrives at the same model: 650 parameters")
-    on = np.load(tmp_path / "trace.npz")["on"]
+    assert main(str(tmp_path)).startswith("the simulator arrives at the same model: 2538 parameters")
+    on = np.load(tmp_path / "traces" / "seed-0.npz")["on"]
     on[1, 2] = False
-    np.savez(tmp_path / "trace.npz", on=on)
+    np.savez(tmp_path / "traces" / "seed-0.npz", on=on)
     with pytest.raises(UserError, match="arrives elsewhere"):
         main(str(tmp_path))
 
 
-def test_replay_is_for_digits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    grid = FakeGrid(client_app(net, data))
-    grid.connect(10, 0)
-    serve(server_app(net), grid, monkeypatch, clients=1, out=str(tmp_path), **{"num-rounds": 1})
-    with pytest.raises(UserError, match="only the digits app"):
+def normal_net() -> nn.Module:
+    return nn.Sequential(nn.Linear(2, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Dropout(0.1), nn.Linear(8, 2))
+
+
+CLIENT = client_app(normal_net, data)
+
+
+@pytest.mark.parametrize("algorithm", ["fedawe", "mifa:memory_rate=local"])
+def test_any_app_can_be_replayed_by_its_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, algorithm: str) -> None:
+    grid = FakeGrid(CLIENT)
+    for client in range(3):
+        grid.connect(10 + client, client)
+    grid.plan(2.0, lambda: grid.disconnect(11))
+    said = {"clients": 3, "num-rounds": 6, "timeout": 30.0, "steps": 4, "eta0": 0.2, "seed": 4, "algorithm": algorithm}
+    serve(server_app(normal_net, accuracy), grid, monkeypatch, **said, out=str(tmp_path))
+    assert record_in(tmp_path).evaluations[-1]["active"] == 2
+    assert torch.equal(replay(tmp_path, CLIENT), deployed(tmp_path))
+    with pytest.raises(UserError, match=r"name the client app that trained it, as in my_app\.client_app:app"):
         replay(tmp_path)
+    imports = "import torch\nfrom torch import nn\nfrom torch.utils.data import DataLoader, TensorDataset\n"
+    imports += "from typing import Any\nfrom fedawe.deploy import client_app\n"
+    text = imports + inspect.getsource(normal_net) + inspect.getsource(data) + "app = client_app(normal_net, data)\n"
+    (tmp_path / "client.py").write_text(text)
+    assert main(str(tmp_path), f"{tmp_path / 'client.py'}:app").endswith("at most 0")
+    with pytest.raises(UserError, match="expected a Flower ClientApp"):
+        main(str(tmp_path), f"{tmp_path / 'client.py'}:normal_net")
+    with pytest.raises(UserError, match="has no 'other'"):
+        main(str(tmp_path), f"{tmp_path / 'client.py'}:other")
 
 
 def test_the_example_is_an_app_with_every_option(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     app = tomllib.loads((EXAMPLE / "pyproject.toml").read_text())["tool"]["flwr"]["app"]
     agreed = "algorithm clients num-rounds timeout quorum seed eta0 steps batch model alpha out max-norm max-versions"
-    assert {*agreed.split(), "authenticated"} == set(app["config"])
+    assert {*agreed.split(), "max-statistics", "authenticated"} == set(app["config"])
     for name, value in digits.DEFAULTS.items():
         assert app["config"][name] == value
     monkeypatch.syspath_prepend(EXAMPLE)
@@ -134,20 +157,22 @@ def test_the_example_is_an_app_with_every_option(monkeypatch: pytest.MonkeyPatch
         grid.connect(10 + client, client)
     serve(found["serverapp"], grid, monkeypatch, **{**app["config"], "out": str(tmp_path), "num-rounds": 2})
     assert main(str(tmp_path)).endswith("at most 0")
-    assert records.read(tmp_path / "record.jsonl").status == "complete"
+    assert record_in(tmp_path).status == "complete"
 
 
 def test_options_come_in_kebab_case() -> None:
-    rules = rules_from(
-        {"clients": 5, "max-norm": 2.0, "max-versions": 7, "out": "/x", "num-rounds": 3}, identity="node"
-    )
+    rules = checked_rules(options_from({"clients": 5, "max-norm": 2.0, "max-versions": 7, "out": "/x", "batch": 3}))
     assert (rules.clients, rules.max_norm, rules.max_versions, rules.out) == (5, 2.0, 7, "/x")
-    assert rules_from({"clients": 5, "out": ""}).out is None
+    assert options_from({"clients": 5, "out": ""})["out"] is None
 
 
 @pytest.mark.parametrize(
     ("spec", "message"),
-    [("fedprox", "unknown algorithm"), ("fedavg-known", "FedAvgKnown"), ("fedawe:beta=1", "no option 'beta'")],
+    [
+        ("fedprox", "unknown algorithm"),
+        ("fedavg-known", "needs the probabilities of every round"),
+        ("fedawe:beta=1", "no option 'beta'"),
+    ],
 )
 def test_algorithms_that_there_are_not(spec: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
@@ -155,7 +180,7 @@ def test_algorithms_that_there_are_not(spec: str, message: str) -> None:
 
 
 def test_models_that_there_are_not() -> None:
-    with pytest.raises(UserError, match="expected softmax, mlp or cnn"):
+    with pytest.raises(UserError, match="expected softmax, mlp, norm, cnn"):
         digits.initial({**CONFIG, "model": "paper"})
 
 

@@ -3,7 +3,6 @@
 With TLS, authentication and Flower's own client processes it takes minutes: tests/deploy_tls.py, make test-deploy.
 """
 
-import json
 import os
 import signal
 import socket
@@ -21,11 +20,12 @@ from cryptography.hazmat.primitives.serialization import load_ssh_private_key, l
 
 from fedawe import Trace
 from fedawe.core.errors import UserError
-from fedawe.deploy.federation import Federation
-from fedawe.deploy.federation_app import write_app
-from fedawe.deploy.federation_keys import make_certificates, make_key_pair
-from fedawe.deploy.federation_processes import MARK, Process, Supervisor, marked, sweep, until
+from fedawe.deploy.local.app import write_app
+from fedawe.deploy.local.federation import Federation
+from fedawe.deploy.local.keys import make_certificates, make_key_pair
+from fedawe.deploy.local.processes import MARK, Process, Supervisor, marked, sweep, until
 from fedawe.deploy.replay import deployed, replay
+from fedawe.results import record as records
 
 PYTHON = sys.executable
 SECONDS = 1200.0  # after which something is wrong, not slow
@@ -35,11 +35,9 @@ SECONDS = 1200.0  # after which something is wrong, not slow
 
 
 def rounds_of(out: Path) -> list[dict[str, Any]]:
-    """The rounds that the record has."""
-    path = out / "record.jsonl"
-    text = path.read_text() if path.exists() else ""
-    lines = [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
-    return [line for line in lines if line["kind"] == "evaluation"]
+    """The rounds that the record has, without wall-clock times."""
+    paths = sorted(out.glob("*/seed-*/record.jsonl"))
+    return records.read(paths[0]).rounds if paths else []
 
 
 def once(ready: Callable[[], bool], do: Callable[[], object]) -> Callable[[], None]:
@@ -57,10 +55,10 @@ def once(ready: Callable[[], bool], do: Callable[[], object]) -> Callable[[], No
 def crash_and_return(federation: Federation, out: Path, config: dict[str, Any]) -> None:
     """SIGKILL to a node, to the SuperLink with its server app, and to the server app alone; the record goes on."""
     app = write_app(federation.folder / "app")
-    config = {"clients": len(federation.nodes), "model": "softmax", "out": out, "num-rounds": 60, **config}
+    config = {"clients": len(federation.nodes), "model": "norm", "out": out, "num-rounds": 60, **config}
 
     def full(rounds: int) -> bool:
-        return sum(line["active"] >= 2 for line in rounds_of(out)) >= rounds
+        return sum(len(line["clients"]) >= 2 for line in rounds_of(out)) >= rounds
 
     def kill_first_a_node_then_the_link() -> None:
         kill_node()
@@ -83,9 +81,9 @@ def crash_and_return(federation: Federation, out: Path, config: dict[str, Any]) 
     assert third[: len(second)] == second
     assert [line["round"] for line in third] == list(range(1, len(second) + 3)), "a round is lost or counted twice"
     assert [line["clients"] for line in third] == [
-        row.nonzero()[0].tolist() for row in Trace.load(out / "trace.npz").on
+        row.nonzero()[0].tolist() for row in Trace.load(out / "traces" / "seed-0.npz").on
     ]
-    assert sum(line["active"] for line in third) > len(third), "hardly anybody ever answered"
+    assert sum(len(line["clients"]) for line in third) > len(third), "hardly anybody ever answered"
     torch.testing.assert_close(deployed(out), replay(out), rtol=1e-4, atol=1e-5)
 
 
@@ -174,7 +172,7 @@ def test_nothing_is_left_when_whoever_began_it_is_killed(tmp_path: Path) -> None
     code = f"""
 import os, subprocess, sys, time
 os.environ["{MARK}"] = "{mark}"
-keeper = subprocess.Popen([sys.executable, "-m", "fedawe.deploy.federation_keeper", "{mark}"], stdin=subprocess.PIPE)
+keeper = subprocess.Popen([sys.executable, "-m", "fedawe.deploy.local.keeper", "{mark}"], stdin=subprocess.PIPE)
 subprocess.Popen([sys.executable, "-c", {SLEEP!r}], start_new_session=True)
 time.sleep(600)
 """

@@ -5,12 +5,11 @@ from typing import Any
 
 import pytest
 import torch
-from flower_grid import FakeGrid, connected, run_digits
+from flower_grid import FakeGrid, connected, rounds_in, run_digits
 
 from fedawe.deploy.identity import Connection, Roster, connections
 from fedawe.deploy.replay import deployed, replay
 from fedawe.deploy.wire import Refused
-from fedawe.results import record as records
 
 A, B, C = Connection(1, "01", "a"), Connection(2, "02", "b"), Connection(3, "03", "c")
 
@@ -101,7 +100,7 @@ def test_connections_are_as_the_grid_lists_them() -> None:
 
 
 def lines(out: Path) -> list[dict[str, Any]]:
-    return records.read(out / "record.jsonl").evaluations
+    return rounds_in(out)
 
 
 def test_a_node_that_restarts_under_another_id_is_the_same_client(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import safetensors.torch
 import torch
-from flower_grid import CONFIG, FakeGrid, connected, run_digits, shipped, strategy_on
+from flower_grid import CONFIG, FakeGrid, connected, record_in, run_digits, shipped, strategy_on
 from flwr.app import ArrayRecord, MetricRecord
 
 import fedawe
@@ -18,6 +18,8 @@ from fedawe.algorithms.base import pack, unpack
 from fedawe.algorithms.versions import Versions
 from fedawe.core.errors import UserError
 from fedawe.deploy import checkpoint, digits, store
+from fedawe.deploy.about import header_of
+from fedawe.deploy.checkpoint import run_of
 from fedawe.deploy.replay import deployed, main, replay
 from fedawe.deploy.store import Store
 from fedawe.results import record as records
@@ -73,11 +75,11 @@ def start(grid: FakeGrid, out: Path, rounds: int = ROUNDS, **rules: Any) -> Any:
 
 
 def without_seconds(out: Path) -> list[dict[str, Any]]:
-    read = records.read(out / "record.jsonl")
+    read = record_in(out)
     assert read.problem is None
     return [
         {key: value for key, value in line.items() if not key.endswith("_seconds")}
-        for line in [*read.evaluations, read.end or {}]
+        for line in [*read.lines, read.end or {}]
     ]
 
 
@@ -119,7 +121,7 @@ def test_the_same_command_again_changes_nothing(tmp_path: Path) -> None:
     assert nobody.sent == []
     assert second.evaluate_metrics_serverapp[ROUNDS] == first.evaluate_metrics_serverapp[ROUNDS]
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.name in content} == content
-    assert [line.get("round") for line in without_seconds(tmp_path)] == [1, 2, 3, None]
+    assert [line.get("round") for line in without_seconds(tmp_path)] == [0, 1, 1, 2, 2, 3, 3, None]
 
 
 def test_more_rounds_continue(tmp_path: Path) -> None:
@@ -145,30 +147,33 @@ def test_every_kind_of_state_is_kept(tmp_path: Path, spec: str) -> None:
 
 def test_a_damaged_checkpoint_costs_one_round(tmp_path: Path) -> None:
     start(unsteady(), tmp_path, 3)
-    newest = max(tmp_path.glob("checkpoint-*"))
+    newest = max(run_of(tmp_path).glob("checkpoint-*"))
     newest.write_bytes(newest.read_bytes()[:-1] + b"?")
     start(unsteady(), tmp_path, 3)
-    assert [line.get("round") for line in without_seconds(tmp_path)] == [1, 2, 3, None]
+    assert [line.get("round") for line in without_seconds(tmp_path)] == [0, 1, 1, 2, 2, 3, 3, None]
     assert torch.equal(replay(tmp_path), deployed(tmp_path))
     assert not newest.exists()
-    assert len(list(tmp_path.glob("checkpoint-*"))) == 2
+    assert len(list(run_of(tmp_path).glob("checkpoint-*"))) == 2
     start(unsteady(), tmp_path / "whole", 3)
     assert torch.equal(deployed(tmp_path / "whole"), deployed(tmp_path))
 
 
 def test_a_missing_version_costs_one_round_too(tmp_path: Path) -> None:
     start(unsteady(), tmp_path, 3)
-    new = {path.name for path in (tmp_path / "versions").iterdir()}
+    new = {path.name for path in (run_of(tmp_path) / "versions").iterdir()}
     start(unsteady(), tmp_path / "short", 2)
-    for name in new - {path.name for path in (tmp_path / "short" / "versions").iterdir()}:
-        (tmp_path / "versions" / name).unlink()
+    for name in new - {path.name for path in (run_of(tmp_path / "short") / "versions").iterdir()}:
+        (run_of(tmp_path) / "versions" / name).unlink()
     start(unsteady(), tmp_path, 4)
     assert torch.equal(replay(tmp_path), deployed(tmp_path))
 
 
 def test_files_half_written_are_removed(tmp_path: Path) -> None:
     start(unsteady(), tmp_path, 1)
-    halves = [tmp_path / ".checkpoint-00000002.1a2b.part", tmp_path / "versions" / ".abc.safetensors.1a2b.part"]
+    halves = [
+        run_of(tmp_path) / ".checkpoint-00000002.1a2b.part",
+        run_of(tmp_path) / "versions" / ".abc.safetensors.1a2b.part",
+    ]
     for half in halves:
         half.write_bytes(b"half")
     start(unsteady(), tmp_path, 2)
@@ -177,7 +182,7 @@ def test_files_half_written_are_removed(tmp_path: Path) -> None:
 
 def test_nothing_but_damage_is_said_and_not_begun_anew(tmp_path: Path) -> None:
     start(unsteady(), tmp_path, 2)
-    for path in tmp_path.glob("checkpoint-*"):
+    for path in run_of(tmp_path).glob("checkpoint-*"):
         path.write_bytes(b"")
     with pytest.raises(UserError, match="all are damaged"):
         start(unsteady(), tmp_path, 3)
@@ -190,13 +195,16 @@ def test_another_federation_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"eta0 = 0.3, not 0.9"):
         start(other, tmp_path, 2)
     other.config = {**CONFIG, "algorithm": "fedawe:max_absence=3"}
-    with pytest.raises(UserError, match="algorithm = FedAWE"):
+    with pytest.raises(UserError, match=r"label = fedawe, not fedawe\(max_absence=3\)"):
         start(other, tmp_path, 2)
 
 
 def test_two_server_apps_do_not_share_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpoint, "PATIENCE", 0.0)
-    folder: checkpoint.Folder[Any] = checkpoint.Folder(tmp_path, {}, 0)
+    strategy = strategy_on(unsteady(), tmp_path)
+    layout = digits.layout(digits.task(digits.settings(CONFIG)))
+    header = header_of(strategy.about, strategy.given, strategy.algorithm, layout, 4, 1)
+    folder = checkpoint.Folder(tmp_path, header, 0)
     with folder.held(), pytest.raises(UserError, match="in use by another"):
         start(unsteady(), tmp_path, 1)
 
@@ -250,10 +258,10 @@ def test_versions_on_disk_are_given_up_in_memory(tmp_path: Path) -> None:
 
 def test_files_of_versions_that_nobody_holds_are_removed(tmp_path: Path) -> None:
     start(unsteady(), tmp_path, 12)
-    assert len(list((tmp_path / "versions").iterdir())) <= 2 * 5
-    state = safetensors.torch.load_file(max(tmp_path.glob("checkpoint-*")))
-    assert "models.11" not in state
-    assert state["tau"].tolist()[0] == 11
+    assert len(list((run_of(tmp_path) / "versions").iterdir())) <= 2 * 5
+    state = safetensors.torch.load_file(max(run_of(tmp_path).glob("checkpoint-*")))
+    assert "own.models.11" not in state
+    assert state["own.tau"].tolist()[0] == 11
 
 
 # Clients that are away for very long
@@ -263,9 +271,9 @@ def test_who_is_away_too_long_holds_the_newest_model(tmp_path: Path) -> None:
     grid = connected([0, 1, 2], {"algorithm": "fedawe:max_absence=4"})
     grid.plan(15.0, lambda: grid.connect(103, 3))
     strategy = run_digits(grid, tmp_path, 20)
-    on = fedawe.Trace.load(tmp_path / "trace.npz").on
+    on = fedawe.Trace.load(tmp_path / "traces" / "seed-0.npz").on
     first = int(np.flatnonzero(on[:, 3])[0])
     assert first > 5
-    assert isinstance(strategy.state, Versions)
+    assert len(strategy.session.state.own.models) <= 5
     assert torch.equal(replay(tmp_path), deployed(tmp_path))
     assert main(str(tmp_path)).endswith("at most 0")

@@ -6,14 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from flower_grid import CONFIG, TIMEOUT, Answers, FakeGrid, connected, honest, run_digits, shipped
+from flower_grid import CONFIG, TIMEOUT, Answers, FakeGrid, connected, honest, rounds_in, run_digits, shipped
 from flwr.app import Array, ArrayRecord, Error, Message, RecordDict
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedawe
 from fedawe.deploy.replay import deployed, replay
-from fedawe.results import record as records
 
 
 def changed(reply: Message, change: Callable[[Array], Array]) -> Message:
@@ -104,14 +103,14 @@ scripts = st.lists(st.lists(st.sampled_from(sorted(DEEDS)), min_size=4, max_size
 def test_whatever_clients_do_the_simulator_agrees(tmp_path_factory: pytest.TempPathFactory, script) -> None:
     out = tmp_path_factory.mktemp("out")
     run_digits(Scripted(script).grid, out, rounds=len(script))
-    on = fedawe.Trace.load(out / "trace.npz").on
+    on = fedawe.Trace.load(out / "traces" / "seed-0.npz").on
     slow: set[int] = set()
     for t, row in enumerate(script):
         counted = {i for i, deed in enumerate(row) if DEEDS[deed][1] is None}
         # Who was slow before is not waited for, unless everyone was: then only who is quick enough counts.
         assert set(np.flatnonzero(on[t])) <= counted
         assert counted - slow <= set(np.flatnonzero(on[t]))
-        closed = records.read(out / "record.jsonl").evaluations[t]["closed"]
+        closed = rounds_in(out)[t]["closed"]
         if closed == "deadline":
             slow |= {i for i, deed in enumerate(row) if deed in ("lost", "late")}
         slow -= set(np.flatnonzero(on[t]).tolist())
@@ -122,7 +121,7 @@ def test_whatever_clients_do_the_simulator_agrees(tmp_path_factory: pytest.TempP
 @pytest.mark.parametrize(("deed", "reason"), [(deed, reason) for deed, (_, reason) in DEEDS.items() if reason])
 def test_what_is_refused_is_counted_and_changes_nothing(tmp_path: Path, deed: str, reason: str) -> None:
     run_digits(Scripted([["honest", deed, "honest", "honest"]]).grid, tmp_path, 1)
-    (line,) = records.read(tmp_path / "record.jsonl").evaluations
+    (line,) = rounds_in(tmp_path)
     assert (line["clients"], line["refused"]) == ([0, 2, 3], {reason: 1})
     without = run_digits(connected([0, 2, 3]), None, 1)
     assert torch.equal(deployed(tmp_path), shipped(without))
@@ -130,14 +129,14 @@ def test_what_is_refused_is_counted_and_changes_nothing(tmp_path: Path, deed: st
 
 def test_a_second_reply_is_a_duplicate(tmp_path: Path) -> None:
     run_digits(Scripted([["twice", "at the last moment", "honest", "honest"]]).grid, tmp_path, 1)
-    (line,) = records.read(tmp_path / "record.jsonl").evaluations
+    (line,) = rounds_in(tmp_path)
     assert (line["clients"], line["refused"]) == ([0, 1, 2, 3], {"duplicate": 1})
 
 
 def test_a_late_reply_is_refused_and_counted_in_the_round_in_which_it_comes(tmp_path: Path) -> None:
     script = [["late", "honest", "honest", "honest"], ["honest", "at the last moment", "honest", "honest"]]
     run_digits(Scripted(script).grid, tmp_path, 2)
-    first, second = records.read(tmp_path / "record.jsonl").evaluations
+    first, second = rounds_in(tmp_path)
     assert (first["clients"], first["closed"], first["refused"]) == ([1, 2, 3], "deadline", {})
     assert second["refused"] == {"late": 1}
 
@@ -156,7 +155,7 @@ def test_the_reply_of_an_older_round_is_refused(tmp_path: Path) -> None:
     grid = connected([1, 2, 3])
     grid.connect(100, 0, replays)
     run_digits(grid, tmp_path, 3)
-    lines = records.read(tmp_path / "record.jsonl").evaluations
+    lines = rounds_in(tmp_path)
     assert [line["clients"] for line in lines] == [[0, 1, 2, 3], [1, 2, 3], [1, 2, 3]]
     assert [line["refused"] for line in lines] == [{}, {"version": 1}, {"version": 1}]
 
@@ -173,7 +172,7 @@ def test_a_reply_that_flower_cannot_read_is_malformed(tmp_path: Path) -> None:
     for client in range(3):
         grid.connect(100 + client, client, lambda m, r, i=client: [(1.0 + i, r())])
     run_digits(grid, tmp_path, 3)
-    lines = records.read(tmp_path / "record.jsonl").evaluations
+    lines = rounds_in(tmp_path)
     assert all(1 not in line["clients"] for line in lines)
     assert lines[-1]["clients"] == [0, 2]
     assert torch.equal(replay(tmp_path), deployed(tmp_path))
@@ -181,8 +180,8 @@ def test_a_reply_that_flower_cannot_read_is_malformed(tmp_path: Path) -> None:
 
 def test_a_norm_above_the_limit_is_refused() -> None:
     strict = run_digits(connected(), None, 1, max_norm=1e-6)
-    assert strict.on.sum() == 0
-    assert run_digits(connected(), None, 1, max_norm=100.0).on.all()
+    assert strict.session.on.sum() == 0
+    assert run_digits(connected(), None, 1, max_norm=100.0).session.on.all()
 
 
 # When a round ends
@@ -193,7 +192,7 @@ def test_a_round_ends_at_the_quorum() -> None:
     for client in range(4):
         grid.connect(100 + client, client, lambda m, r, i=client: [(1.0 + 3 * i, r())])
     strategy = run_digits(grid, None, 1, quorum=2)
-    assert strategy.on.tolist() == [[True, True, False, False]]
+    assert strategy.session.on.tolist() == [[True, True, False, False]]
     assert grid.time < 9  # client 2 would have answered 7 seconds after it was asked who it is, and then 7 more
 
 
@@ -202,7 +201,7 @@ def test_a_node_at_work_on_an_old_question_is_not_asked_another(tmp_path: Path) 
     grid.connect(102, 2, lambda m, r: [(1.0 if m.metadata.message_type != "train" else 12.0, r())])
     run_digits(grid, tmp_path, 20, quorum=2)
     asked = [m.metadata.group_id for m in grid.sent if m.metadata.dst_node_id == 102 and m.metadata.group_id != "1"]
-    late = sum(line["refused"].get("late", 0) for line in records.read(tmp_path / "record.jsonl").evaluations)
+    late = sum(line["refused"].get("late", 0) for line in rounds_in(tmp_path))
     assert 1 <= late <= len(asked) <= late + 1  # each was answered before the next
 
 
@@ -218,7 +217,7 @@ def test_silent_nodes_are_not_waited_for_again() -> None:
 def test_a_node_that_answers_in_time_once_is_waited_for_again(tmp_path: Path) -> None:
     script = [["late"] + ["honest"] * 3, ["honest"] * 4, ["at the last moment"] + ["honest"] * 3, ["honest"] * 4]
     run_digits(Scripted(script).grid, tmp_path, 4)
-    on = fedawe.Trace.load(tmp_path / "trace.npz").on
+    on = fedawe.Trace.load(tmp_path / "traces" / "seed-0.npz").on
     assert on[:, 0].tolist() == [False, True, True, True]
 
 
@@ -231,13 +230,13 @@ def test_if_all_were_slow_all_are_waited_for() -> None:
     grid.connect(100, 0, lambda m, r: behave(m, r, 1.0))
     grid.connect(101, 1, lambda m, r: behave(m, r, 9.0))
     strategy = run_digits(grid, None, 2)
-    assert strategy.on[:, :2].tolist() == [[False, False], [True, True]]
+    assert strategy.session.on[:, :2].tolist() == [[False, False], [True, True]]
 
 
 def test_nobody_there_is_an_empty_round_and_no_hurry() -> None:
     grid = FakeGrid()
     strategy = run_digits(grid, None, 3)
-    assert strategy.on.sum() == 0
+    assert strategy.session.on.sum() == 0
     assert grid.time == pytest.approx(3 * TIMEOUT)
 
 
@@ -245,7 +244,7 @@ def test_who_comes_during_a_round_takes_part() -> None:
     grid = FakeGrid()
     grid.plan(10.0, lambda: grid.connect(100, 0))
     strategy = run_digits(grid, None, 1)
-    assert strategy.on.tolist() == [[True, False, False, False]]
+    assert strategy.session.on.tolist() == [[True, False, False, False]]
     assert grid.time < 15
 
 
@@ -253,15 +252,15 @@ def test_a_node_that_goes_is_missed_once(tmp_path: Path) -> None:
     grid = connected()
     grid.plan(3.0, lambda: grid.disconnect(102))
     run_digits(grid, tmp_path, 4)
-    on = fedawe.Trace.load(tmp_path / "trace.npz").on
+    on = fedawe.Trace.load(tmp_path / "traces" / "seed-0.npz").on
     assert on[0].all()
     assert not on[-1, 2]
     assert torch.equal(replay(tmp_path), deployed(tmp_path))
 
 
 def test_bytes_are_counted(tmp_path: Path) -> None:
-    run_digits(connected([0, 1]), tmp_path, 1)
-    (line,) = records.read(tmp_path / "record.jsonl").evaluations
+    run_digits(connected([0, 1], {"model": "softmax"}), tmp_path, 1)
+    (line,) = rounds_in(tmp_path)
     one = sum(len(array.data) for array in ArrayRecord({"1.weight": Array(np.zeros((10, 64), np.float32))}).values())
     one += len(Array(np.zeros(10, np.float32)).data)
     assert line["bytes_down"] == line["bytes_up"] == 2 * one

@@ -3,6 +3,7 @@
 import fedawe.deploy  # noqa: F401  # first, since it takes care of the warnings of what Flower imports
 
 # isort: split
+import contextlib
 import io
 from typing import Any
 
@@ -12,9 +13,22 @@ import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import nn
 
 from fedawe.core.errors import UserError
-from fedawe.deploy.wire import Layout, Refused, check_round, innovation
+from fedawe.deploy.wire import (
+    Refused,
+    check_round,
+    check_statistics,
+    checked_layout,
+    innovation,
+    printable,
+    read,
+    returned,
+    unfit,
+)
+from fedawe.deploy.wire import record as to_record
+from fedawe.tasks import Layout
 
 MODEL = {
     "weight": np.arange(6, dtype=np.float32).reshape(2, 3),
@@ -29,18 +43,22 @@ def record(**changed: Any) -> ArrayRecord:
     return ArrayRecord({name: a if isinstance(a, Array) else Array(np.asarray(a)) for name, a in arrays.items()})
 
 
+def LAYOUT() -> Layout:
+    return checked_layout(None, record())
+
+
 def refused(arrays: ArrayRecord) -> str:
     with pytest.raises(Refused) as caught:
-        Layout.of(record()).read(arrays)
+        read(LAYOUT(), arrays)
     return caught.value.reason
 
 
 def test_there_and_back() -> None:
-    layout = Layout.of(record())
-    x, statistics = layout.read(record())
-    assert x.tolist() == [0, 1, 2, 3, 4, 5, 0.5]
-    assert statistics.tolist() == [5, 6]
-    back = layout.record(x, statistics)
+    layout = LAYOUT()
+    x = read(layout, record())
+    assert x.tolist() == [0, 1, 2, 3, 4, 5, 0.5, 5, 6]
+    assert (layout.parameters, layout.buffers) == (7, 2)
+    back = to_record(layout, x)
     assert list(back) == list(MODEL)
     for name, array in MODEL.items():
         assert back[name].numpy().dtype == array.dtype
@@ -48,25 +66,48 @@ def test_there_and_back() -> None:
 
 
 def test_what_is_no_float_stays_the_servers() -> None:
-    layout = Layout.of(record())
-    x, statistics = layout.read(record(bn_num_batches_tracked=np.array(99, np.int64)))
-    assert layout.record(x, statistics)["bn.num_batches_tracked"].numpy() == 7
+    layout = LAYOUT()
+    x = read(layout, record(bn_num_batches_tracked=np.array(99, np.int64)))
+    assert to_record(layout, x)["bn.num_batches_tracked"].numpy() == 7
 
 
 def test_the_order_of_names_and_of_memory_does_not_matter() -> None:
-    layout = Layout.of(record())
+    layout = LAYOUT()
     other = ArrayRecord(dict(reversed(list(record(weight=np.asfortranarray(MODEL["weight"])).items()))))
-    assert layout.read(other)[0].tolist() == layout.read(record())[0].tolist()
+    assert read(layout, other).tolist() == read(layout, record()).tolist()
 
 
 @given(st.lists(st.sampled_from(["float16", "float32", "float64"]), min_size=1, max_size=4), st.integers(0, 99))
 def test_every_kind_of_float_keeps_its_own(kinds: list[str], seed: int) -> None:
     draw = np.random.default_rng(seed)
     arrays = ArrayRecord({f"a{n}": Array(draw.normal(size=(n, 2)).astype(kind)) for n, kind in enumerate(kinds, 1)})
-    layout = Layout.of(arrays)
-    x, statistics = layout.read(arrays)
+    layout = checked_layout(None, arrays)
+    x = read(layout, arrays)
     assert x.dtype == (torch.float64 if "float64" in kinds else torch.float32)
-    assert all(np.array_equal(layout.record(x, statistics)[name].numpy(), arrays[name].numpy()) for name in arrays)
+    assert all(np.array_equal(to_record(layout, x)[name].numpy(), arrays[name].numpy()) for name in arrays)
+
+
+class Moving(nn.Module):
+    """A buffer that no name tells from a parameter, and one tensor under two names."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(2, 2, bias=False), nn.Linear(2, 2, bias=False)
+        self.second.weight = self.first.weight
+        self.register_buffer("average", torch.zeros(3))
+
+
+def test_a_layout_of_the_module_knows_more_than_the_names() -> None:
+    arrays = ArrayRecord(Moving().state_dict())
+    assert checked_layout(None, arrays).buffers == 0
+    layout = checked_layout(Layout.of(Moving()), arrays)
+    assert (layout.parameters, layout.buffers) == (4, 3)
+    x = read(layout, arrays)
+    assert len(x) == 7
+    assert sorted(to_record(layout, x)) == ["average", "first.weight", "second.weight"]
+    assert read(layout, to_record(layout, x)).tolist() == x.tolist()
+    with pytest.raises(UserError, match="are not those of the layout"):
+        checked_layout(Layout.of(nn.Linear(2, 2)), arrays)
 
 
 def npy(array: np.ndarray, version: tuple[int, int] = (1, 0), **header: Any) -> bytes:
@@ -120,9 +161,9 @@ def test_names_are_exactly_these() -> None:
 
 def test_a_model_needs_parameters() -> None:
     with pytest.raises(UserError, match="no floating-point parameters"):
-        Layout.of(ArrayRecord({"steps": Array(np.array(3))}))
+        checked_layout(None, ArrayRecord({"steps": Array(np.array(3))}))
     with pytest.raises(UserError, match="which numpy does not know"):
-        Layout.of(ArrayRecord({"w": Array("bfloat16", (1,), "numpy.ndarray", b"")}))
+        checked_layout(None, ArrayRecord({"w": Array("bfloat16", (1,), "numpy.ndarray", b"")}))
 
 
 def reply(*arrays: ArrayRecord, **others: Any) -> RecordDict:
@@ -130,11 +171,10 @@ def reply(*arrays: ArrayRecord, **others: Any) -> RecordDict:
 
 
 def test_an_innovation_is_the_start_minus_what_came_back() -> None:
-    layout = Layout.of(record())
-    x, _ = layout.read(record())
-    G, statistics = innovation(layout, reply(record(weight=W + 1)), x, 0.0)
-    assert G.tolist() == [-1] * 6 + [0]
-    assert statistics.tolist() == [5, 6]
+    layout = LAYOUT()
+    x = read(layout, record())
+    end = returned(layout, reply(record(weight=W + 1)))
+    assert innovation(layout, x, end, 0.0).tolist() == [-1] * 6 + [0]
 
 
 @pytest.mark.parametrize(
@@ -147,13 +187,70 @@ def test_an_innovation_is_the_start_minus_what_came_back() -> None:
         (reply(record(bn_running_mean=np.array([np.nan, 1], np.float32))), "non-finite"),
         (reply(record(weight=W + 10)), "norm"),
         (reply(record(weight=np.full_like(W, 3e38))), "norm"),
+        (reply(record(bn_running_mean=np.array([3.4e38, 1], np.float32))), "statistics"),
+        (reply(record(bn_running_mean=np.array([-601, 1], np.float32))), "statistics"),
     ],
 )
 def test_what_must_not_touch_the_model(content: RecordDict, reason: str) -> None:
-    layout = Layout.of(record())
+    layout = LAYOUT()
+
+    def let_in() -> None:
+        end = returned(layout, content)
+        innovation(layout, read(layout, record()), end, 5.0)
+        check_statistics(layout, end, torch.tensor([5.0, 6.0]), True, 100.0)
+
     with pytest.raises(Refused) as caught:
-        innovation(layout, content, layout.read(record())[0], 5.0)
+        let_in()
     assert caught.value.reason == reason
+
+
+NORM = {f"n.{name}": np.array([1.0, 2.0], np.float32) for name in ("running_mean", "running_var", "weight")}
+
+
+@pytest.mark.parametrize(
+    ("changed", "last", "measured", "most", "fits"),
+    [
+        ({"n.running_var": [0.0, 100.0]}, [1, 1, 1, 1], True, 100.0, True),
+        ({"n.running_var": [0.0, 101.0]}, [1, 1, 1, 1], True, 100.0, False),
+        ({"n.running_var": [-1e-30, 1.0]}, [1, 1, 1, 1], True, 100.0, False),
+        ({"n.running_mean": [-100.0, 0.0]}, [0, 0, 1, 1], True, 100.0, True),  # never less than 1
+        ({"n.running_mean": [-101.0, 0.0]}, [0, 0, 1, 1], True, 100.0, False),
+        ({"n.running_mean": [5000.0, 0.0]}, [0, 50, 1, 1], True, 100.0, True),  # the largest of the tensor
+        ({"n.running_var": [1e8, 0.0]}, [0, 0, 1, 1], False, 100.0, True),  # nobody has measured anything yet
+        ({"n.running_var": [2e8, 0.0]}, [0, 0, 1, 1], False, 100.0, False),
+        ({"n.running_var": [1e14, 0.0]}, [0, 0, 1, 1], True, 0.0, True),  # no limit but that of the numbers
+        ({"n.running_var": [1e16, 0.0]}, [0, 0, 1, 1], True, 0.0, False),
+        ({"n.running_var": [-5.0, 0.0]}, [0, 0, 1, 1], True, 0.0, False),
+    ],
+)
+def test_statistics_are_bounded_by_the_last_accepted(
+    changed: dict[str, list[float]], last: list[float], measured: bool, most: float, fits: bool
+) -> None:
+    layout = checked_layout(None, ArrayRecord({name: Array(array) for name, array in NORM.items()}))
+    tensors = {name: torch.tensor(changed.get(name, array)) for name, array in NORM.items()}
+    x = layout.vector({name: tensor.float() for name, tensor in tensors.items()})
+    with contextlib.nullcontext() if fits else pytest.raises(Refused, match="running_"):
+        check_statistics(layout, x, torch.tensor(last, dtype=torch.float32), measured, most)
+
+
+def test_what_becomes_the_servers_is_looked_at_in_its_own_dtype() -> None:
+    halves = ArrayRecord({"w": Array(np.ones(2, np.float16)), "n.running_var": Array(np.ones(1, np.float32))})
+    layout = checked_layout(None, halves)
+    assert unfit(layout, torch.tensor([1.0, 65504.0, 1e30])) is None
+    assert unfit(layout, torch.tensor([1.0, 66000.0, 1.0])) == "w would not be finite in float16"
+    assert unfit(layout, torch.tensor([1.0, 1.0, -1e-9])) == "a running variance would be negative"
+
+
+@pytest.mark.parametrize(
+    "said", ["x" * 20_000_000, "7\n[31mforged", 2.5, [1, 2]], ids=["long", "forged", "float", "list"]
+)
+def test_whatever_a_client_writes_is_logged_in_one_short_line(said: Any) -> None:
+    with pytest.raises(Refused) as caught:
+        check_round(reply(config=ConfigRecord({"server-round": said})), 3, required=True)
+    assert caught.value.reason == "version"
+    assert len(str(caught.value)) < 400
+    assert str(caught.value).isprintable()
+    assert printable("a\x1bb", 10) == "a?b"
 
 
 def test_a_reply_says_its_round_once_and_rightly() -> None:

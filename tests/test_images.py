@@ -12,7 +12,7 @@ from fedawe.tasks import Augment, Classification, ConvNet, Data, Update
 from fedawe.tasks.augment import gathered
 from fedawe.tasks.classification import network_for
 from fedawe.tasks.networks import unflattened
-from fedawe.training.local import innovations
+from fedawe.training.shares import innovations
 
 NETWORKS = {
     "svhn": (ConvNet(), 273_706),

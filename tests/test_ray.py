@@ -22,12 +22,13 @@ import matplotlib
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 import fedawe
 from fedawe.experiments.execution import Execution
 from fedawe.experiments.settings import Settings
 from fedawe.results import record as records
-from fedawe.tasks import Augment, Classification, ConvNet, Data
+from fedawe.tasks import Augment, Classification, ConvNet, Data, ModuleNetwork
 from fedawe.training.engines import Inline, RayCluster, RayEngine, ray_actors, ray_cluster
 from fedawe.training.engines.ray_actors import Answer
 from fedawe.training.engines.ray_cluster import reach
@@ -186,7 +187,9 @@ def test_two_nodes_give_the_bits_of_one_process(engine, stacked):
 
 
 def test_buffers_have_the_same_bits_too(engine):
-    task, local = batch_norm.task(), fedawe.Local(fedawe.Rate(0.1), steps=3, batch=8)
+    network = ModuleNetwork(lambda: nn.Sequential(nn.Flatten(), nn.BatchNorm1d(16), nn.Linear(16, 4)))
+    task, local = batch_norm.task(network), fedawe.Local(fedawe.Rate(0.1), steps=3, batch=8)
+    engine.use(task, local)
     assert_same(batch_norm.outcome(task, local, engine), batch_norm.outcome(task, local, Inline(task, local)))
 
 
@@ -227,7 +230,13 @@ def test_divergence_names_the_client(engine):
     task, wild = small(), fedawe.Local(fedawe.Rate(1e30), steps=3, batch=4)
     engine.use(task, wild)
     with pytest.raises(fedawe.Diverged, match="round 5 at client 3 with learning rate"):
-        engine.innovations(task.initial(0).repeat(2, 1), torch.tensor([3, 9]), 5, 0, torch.zeros(2, dtype=torch.int64))
+        engine.train(
+            fedawe.Broadcast(task.initial(0).repeat(2, 1)),
+            torch.tensor([3, 9]),
+            5,
+            0,
+            torch.tensor([0, 0]),
+        )
 
 
 def test_a_worker_that_fails_says_why(engine):
@@ -235,7 +244,7 @@ def test_a_worker_that_fails_says_why(engine):
     task.order = task.order + 10**6
     engine.use(task, LOCAL)
     with pytest.raises(RuntimeError, match=r"a worker failed:(.|\n)*index out of range"):
-        engine.innovations(task.initial(0)[None], torch.tensor([3]), 0, 0, torch.zeros(1, dtype=torch.int64))
+        engine.train(fedawe.Broadcast(task.initial(0)[None]), torch.tensor([3]), 0, 0, torch.tensor([0]))
 
 
 def test_clients_at_which_every_worker_dies_are_not_tried_for_ever(engine, monkeypatch):

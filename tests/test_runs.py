@@ -499,11 +499,12 @@ def start(out, *how):
 
 
 def under_way(out, *how):
-    process = start(out, *how)
-    record = out / "fedawe" / "seed-0" / "record.jsonl"
-    while not record.exists() and process.poll() is None:
+    """A command all of whose processes are at work."""
+    process, runs = start(out, *how), 2 if "--jobs" in how else 1
+    while process.poll() is None:
+        if len(list(out.rglob("record.jsonl"))) >= runs and list(out.rglob("checkpoint-*")):
+            break
         time.sleep(0.01)
-    time.sleep(0.1)
     return process
 
 

@@ -5,7 +5,7 @@ from typing import Literal
 
 from torch import Tensor
 
-from fedawe.algorithms.base import check_rates, check_whole, clipped, first_model, received
+from fedawe.algorithms.base import check_rates, check_whole, clipped, first_model, received, skipped_rounds_are_empty
 from fedawe.algorithms.versions import Versions
 from fedawe.core.errors import UserError
 from fedawe.core.metric import Metric
@@ -75,11 +75,13 @@ class FedAWE:
 
     def aggregate(self, state: Versions, t: int, A: Tensor, G: Tensor) -> Versions:
         """Echo, then gossip among A."""
-        state = self._advanced(state, t, A, G)
-        return state if self.max_absence is None else state.renewed(self.max_absence)
+        A, G = received(state, t, A, G)
+        if self.max_absence is None:
+            return self._advanced(state, t, A, G)
+        state = skipped_rounds_are_empty(self, state, t)
+        return self._advanced(state, t, A, G).renewed(self.max_absence)
 
     def _advanced(self, state: Versions, t: int, A: Tensor, G: Tensor) -> Versions:
-        A, G = received(state, t, A, G)
         if len(A) == 0:
             return state.after(t)
         echo = t - state.tau[A]  # t - tau_i(t)                                                  [k]
@@ -95,6 +97,10 @@ class FedAWE:
     def deployed(self) -> "FedAWE":
         """As it is deployed unless an average was chosen: over the clients that have been active."""
         return replace(self, average=self.average or "active")
+
+    def initial_share(self, state: Versions) -> float:
+        """The share of `model` that is x^0: of the mean over all m clients, those that were never active hold it."""
+        return 0.0 if self.average == "active" else state.holders.get(-1, 0) / state.m
 
     @property
     def linear(self) -> bool:

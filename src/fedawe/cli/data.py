@@ -1,48 +1,50 @@
-"""`fedawe data`: add, list, check and download data sets."""
+"""`fedawe data`: Add, list, check and download image data sets."""
 
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from fedawe.core.errors import UserError
-from fedawe.tasks.data import add, cache, default_folder
-from fedawe.tasks.data.download import download
-from fedawe.tasks.data.sets import KNOWN, Report, silent
+from fedawe.experiments.flags import File, Word
+
+if TYPE_CHECKING:
+    from fedawe.tasks.data.sets import Report
 
 
 @dataclass(frozen=True)
-class DataAdd:
+class DataAddCommand:
     """Check a data set as you have it, and convert it once into the form that runs use."""
 
     name: tyro.conf.Positional[str]
     """svhn, cifar10, cinic10, or a name of your own for an npz"""
     path: tyro.conf.Positional[Path]
     """svhn: folder of the two .mat; cifar10, cinic10: the tar.gz or its folder; any: an npz of uint8 images"""
-    data: Path | None = None
+    data: File = None
     """where data sets are kept (default: FEDAWE_DATA, or fedawe in the user's cache folder)"""
 
     def run(self) -> None:
         """Add, and print class counts."""
-        _add(self.name, self.path, self.data or default_folder())
+        _add(self.name, self.path, _folder(self.data))
 
 
 @dataclass(frozen=True)
-class DataList:
+class DataListCommand:
     """List the data sets that are kept."""
 
-    data: Path | None = None
+    data: File = None
     """where data sets are kept (default: FEDAWE_DATA, or fedawe in the user's cache folder)"""
 
     def run(self) -> None:
-        """A line each; the paper's sets also when they are not there."""
-        folder = self.data or default_folder()
+        """A line each; the paper's sets also when they are not kept."""
+        from fedawe.tasks.data import cache
+        from fedawe.tasks.data.sets import KNOWN
+
+        folder = _folder(self.data)
         rows: list[Sequence[str]] = [("data set", "train", "test", "image", "classes", "made from")]
         for name in sorted({*KNOWN, *cache.names(folder)}):
             try:
@@ -62,17 +64,19 @@ class DataList:
 
 
 @dataclass(frozen=True)
-class DataCheck:
-    """Compute the checksums of the data sets that are kept anew."""
+class DataCheckCommand:
+    """Compute the checksums of the data sets that are kept again, and compare them."""
 
     names: tyro.conf.Positional[tuple[str, ...]] = ()
     """which (default: all)"""
-    data: Path | None = None
+    data: File = None
     """where data sets are kept (default: FEDAWE_DATA, or fedawe in the user's cache folder)"""
 
     def run(self) -> None:
         """A line each; damaged sets are an error once all are checked."""
-        folder = self.data or default_folder()
+        from fedawe.tasks.data import cache
+
+        folder = _folder(self.data)
         names = self.names or cache.names(folder)
         damage = []
         for name in names:
@@ -92,19 +96,23 @@ class DataCheck:
 
 
 @dataclass(frozen=True)
-class DataDownload:
+class DataDownloadCommand:
     """Download one of the paper's data sets from where it is published, and add it; the same call again resumes."""
 
     name: tyro.conf.Positional[str]
     """svhn, cifar10 or cinic10"""
-    mirror: str | None = None
+    mirror: Word = None
     """address of another server that has the files under their published names; checksums are compared all the same"""
-    data: Path | None = None
+    data: File = None
     """where data sets are kept (default: FEDAWE_DATA, or fedawe in the user's cache folder)"""
 
     def run(self) -> None:
         """Fetch what is missing, then add."""
-        folder = self.data or default_folder()
+        from fedawe.tasks.data import cache
+        from fedawe.tasks.data.download import download
+        from fedawe.tasks.data.sets import KNOWN
+
+        folder = _folder(self.data)
         found = cache.entry(folder, self.name) if self.name in KNOWN else None
         if found is not None and found.published:
             print(f"{self.name} is in {folder} already, as published; fedawe data check {self.name} verifies it")
@@ -115,7 +123,17 @@ class DataDownload:
         print(f"no longer needed: {', '.join(map(str, paths))}")
 
 
+def _folder(given: Path | None) -> Path:
+    """Where data sets are kept."""
+    from fedawe.tasks.data import default_folder
+
+    return given or default_folder()
+
+
 def _add(name: str, path: Path, folder: Path) -> None:
+    from fedawe.tasks.data import add
+    from fedawe.tasks.data.sets import KNOWN
+
     with _bars() as report:
         found = add(name, path, folder, report)
     images = {part: found.arrays[f"x_{part}"].shape for part in ("train", "test")}
@@ -138,8 +156,13 @@ def _table(rows: Sequence[Sequence[str]]) -> None:
 
 
 @contextmanager
-def _bars() -> Iterator[Report]:
-    """A progress bar for each thing that is reported, if somebody is looking."""
+def _bars() -> Iterator["Report"]:
+    """A progress bar for each thing that is reported, on a terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+    from fedawe.tasks.data.sets import silent
+
     if not sys.stderr.isatty():
         yield silent
         return
@@ -156,8 +179,8 @@ def _bars() -> Iterator[Report]:
 
 
 VERB = (
-    Annotated[DataAdd, tyro.conf.subcommand("add")]
-    | Annotated[DataList, tyro.conf.subcommand("list")]
-    | Annotated[DataCheck, tyro.conf.subcommand("check")]
-    | Annotated[DataDownload, tyro.conf.subcommand("download")]
+    Annotated[DataAddCommand, tyro.conf.subcommand("add")]
+    | Annotated[DataListCommand, tyro.conf.subcommand("list")]
+    | Annotated[DataCheckCommand, tyro.conf.subcommand("check")]
+    | Annotated[DataDownloadCommand, tyro.conf.subcommand("download")]
 )

@@ -1,7 +1,7 @@
 """`fedawe flower`: a federation of real processes on this machine, and the simulator on what happened in it."""
 
-import json
 import shlex
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,10 +10,12 @@ import tyro
 
 from fedawe.core.errors import UserError
 from fedawe.experiments.build import algorithm_spec
+from fedawe.results import record as records
+from fedawe.results.record import Line
 
 ROUND_SECONDS = 30.0  # a node that does not answer by then was not there
 START_SECONDS = 120.0
-ATTEMPTS = 5
+ATTEMPTS = 5  # losses in a row without a completed round after which it gives up
 
 
 @dataclass(frozen=True)
@@ -44,8 +46,9 @@ class Up:
             raise UserError(f"a seed is a whole number from 0, not {self.seed}")
         algorithm_spec(self.algorithm)
         from fedawe.deploy.apps import algorithm_from  # Flower is an extra
-        from fedawe.deploy.federation import Federation
-        from fedawe.deploy.federation_app import write_app
+        from fedawe.deploy.checkpoint import MODEL, run_of
+        from fedawe.deploy.local.app import write_app
+        from fedawe.deploy.local.federation import Federation
 
         config: dict[str, Any] = {"algorithm": self.algorithm, "num-rounds": self.rounds, "clients": self.nodes}
         algorithm_from(config)
@@ -53,42 +56,56 @@ class Up:
         with Federation(self.nodes, self.out / "local", tls=self.tls, port=self.port) as federation:
             print(f"{self.nodes} nodes at a SuperLink on 127.0.0.1:{federation.port}; Ctrl-C stops them", flush=True)
             app = write_app(federation.folder / "app")
-            shown = _Shown(self.out / "record.jsonl", self.rounds)
+            shown = _Shown(self.out, self.rounds)
             limit = START_SECONDS + self.rounds * (ROUND_SECONDS + 5)
-            for _ in range(ATTEMPTS):
-                status = federation.run(app, config, limit, shown.tell)
-                if status not in ("lost", "died"):
-                    break
-                print("the SuperLink is gone" if status == "lost" else "the server app is gone", "; going on", sep="")
-                if not federation.link.alive:
-                    federation.start_link()
-            shown.tell()
-            log = federation.folder / "logs" / f"run-{federation.runs - 1}.log"
+            status, log = _completed(federation, shown, lambda: federation.run(app, config, limit, shown.tell))
         if status != "finished:completed":
             raise UserError(f"the run ended as {status}: {_reason(log)}; see {log}")
-        model, check = self.out / "model.safetensors", shlex.join(["fedawe", "flower", "replay", str(self.out)])
+        model, check = run_of(self.out) / MODEL, shlex.join(["fedawe", "flower", "replay", str(self.out)])
         print(f"model: {model}\ncheck that the simulator arrives at it too: {check}")
+
+
+def _completed(federation: Any, shown: "_Shown", run: Callable[[], str]) -> tuple[str, Path]:
+    """How the runs of the app ended, and the last log: after a loss another run goes on, as long as rounds complete."""
+    losses = 0
+    while True:
+        before = shown.told
+        status = run()
+        shown.tell()
+        log = federation.folder / "logs" / f"run-{federation.runs - 1}.log"
+        if status not in ("lost", "died"):
+            return status, log
+        losses = losses + 1 if shown.told == before else 0
+        gone = "the SuperLink" if status == "lost" else "the server app"
+        if losses == ATTEMPTS:
+            why = _reason(federation.link.log if status == "lost" else log)
+            raise UserError(f"{gone} ended {losses} times without completing a round: {why}; see {log}")
+        print(f"{gone} ended; going on from round {shown.told + 1}", flush=True)
+        if not federation.link.alive:
+            federation.start_link()
 
 
 @dataclass(frozen=True)
 class Replay:
-    """Let the simulator replay what happened in a federation of digits, and compare the models."""
+    """Run the simulator on the trace of a federation, and compare the models."""
 
     out: tyro.conf.Positional[Path]
-    """the folder that `fedawe flower up` or the example app wrote"""
+    """the folder that `fedawe flower up` or a server app wrote"""
+    client: str | None = None
+    """the client app that trained, as my_app.client_app:app or client.py:app; not needed for the digits"""
 
     def run(self) -> None:
         """Replay and compare."""
         from fedawe.deploy import replay  # Flower is an extra
 
-        print(replay.main(str(self.out)))
+        print(replay.main(str(self.out), self.client))
 
 
 class _Shown:
     """The record's rounds as they come."""
 
-    def __init__(self, record: Path, rounds: int) -> None:
-        self.record, self.rounds = record, rounds
+    def __init__(self, out: Path, rounds: int) -> None:
+        self.out, self.rounds = out, rounds
         self.told: int = sum(1 for _ in self._lines())
         if self.told:
             print(f"{self.told} of {rounds} rounds were done already")
@@ -98,14 +115,16 @@ class _Shown:
         for line in self._lines():
             if line["round"] > self.told:
                 self.told = line["round"]
-                who = " ".join(map(str, line["clients"])) or "nobody"
-                accuracy = f"{line['evaluate']['test_accuracy']:.3f}"
-                print(f"round {self.told} of {self.rounds}: {who} answered; test accuracy {accuracy}", flush=True)
+                accuracy = f"{line['test_accuracy']:.3f}"
+                print(
+                    f"round {self.told} of {self.rounds}: {line['active']} clients active; test accuracy {accuracy}",
+                    flush=True,
+                )
 
-    def _lines(self) -> list[dict[str, Any]]:
-        text = self.record.read_text(encoding="utf-8") if self.record.exists() else ""
-        whole = [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
-        return [line for line in whole if line["kind"] == "evaluation"]
+    def _lines(self) -> list[Line]:
+        """The evaluations after each round."""
+        found = sorted(self.out.glob(f"*/seed-*/{records.NAME}"))
+        return [line for path in found[:1] for line in records.read(path).evaluations if line["round"]]
 
 
 def _reason(log: Path) -> str:

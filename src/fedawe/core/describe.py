@@ -8,6 +8,7 @@ import ast
 import dataclasses
 import functools
 import hashlib
+import importlib
 import inspect
 import math
 import textwrap
@@ -17,6 +18,8 @@ from typing import Any
 
 import numpy as np
 from torch import Tensor
+
+from fedawe.core.errors import UserError
 
 Fields = dict[str, Any]
 
@@ -51,6 +54,31 @@ def described(value: Any) -> Any:
     if inspect.isroutine(value):
         return _named("function", value)
     return {**_named("class", type(value)), **_fields(value)}
+
+
+def rebuilt(fields: Any) -> Any:
+    """The object that was described, if its class can be imported and its fields are plain values.
+
+    >>> from fedawe import FedAU
+    >>> rebuilt(described(FedAU(K=20)))
+    FedAU(K=20, eta_g=1.0, clip=None)
+    """
+    if isinstance(fields, list):
+        return [rebuilt(each) for each in fields]
+    if not isinstance(fields, Mapping):
+        return fields
+    if "sha256" in fields and "dtype" in fields:
+        raise UserError("the record has only a checksum of an array; what needs the array cannot be made again")
+    said = {name: rebuilt(value) for name, value in fields.items() if name not in ("class", "function", "definition")}
+    place = fields.get("class", fields.get("function"))
+    if place is None:
+        return said
+    module, _, name = str(place).partition(":")
+    try:
+        found: Any = functools.reduce(getattr, name.split("."), importlib.import_module(module))
+    except (ImportError, AttributeError, ValueError):
+        raise UserError(f"cannot import {place}, of which the record speaks") from None
+    return found if "function" in fields and not said else found(**said)
 
 
 def _fields(value: Any) -> Fields:

@@ -1,7 +1,8 @@
-"""Writing files so that a crash leaves the old one or the new one, never half of one."""
+"""Writing files so that a crash leaves the old one or the new one, never half of one; reading npz files safely."""
 
 import os
 import uuid
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fedawe.core.errors import UserError
+
+EXPANDED = 2**30  # bytes that any compressed file may take in memory
+EXPANSION = 10  # times its own size that a large one may take
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -42,11 +46,36 @@ def existing_file(path: Path) -> Path:
 
 
 def read_npz(path: Path) -> dict[str, npt.NDArray[Any]]:
-    """All arrays of an npz file; nothing in it is ever executed."""
+    """All arrays of an npz file; nothing in it is ever executed, and what would fill the memory is not expanded."""
     try:
-        with existing_file(path).open("rb") as raw, np.load(raw, allow_pickle=False) as file:
-            return {name: file[name] for name in file}
+        with existing_file(path).open("rb") as raw:
+            with zipfile.ZipFile(raw) as archive:
+                expanded = sum(member.file_size for member in archive.infolist())
+            check_expansion(path, expanded, "save it without compression (numpy.savez instead of savez_compressed)")
+            raw.seek(0)
+            with np.load(raw, allow_pickle=False) as file:
+                return {name: np.asarray(file[name]) for name in file}
     except UserError:
         raise
     except Exception as error:  # whatever a damaged archive makes zipfile, zlib or numpy raise
-        raise UserError(f"{path}: cannot be read as npz ({error})") from None
+        raise UserError(f"{path}: cannot be read as npz ({brief(error)})") from None
+
+
+def check_expansion(path: Path, size: int, instead: str) -> None:
+    """Refuses a compressed file that takes `size` bytes in memory, out of all proportion to its own size.
+
+    A small file can claim any size; a file that is large itself is known to whoever gives it.
+    """
+    own = path.stat().st_size
+    largest = max(EXPANDED, EXPANSION * own)
+    if size > largest:
+        raise UserError(
+            f"{path}: has {own:,} bytes and would take {size:,} bytes of memory; a file may take {EXPANDED:,} bytes, "
+            f"or {EXPANSION} times its own size: {instead} if it is meant to be so large"
+        )
+
+
+def brief(error: BaseException) -> str:
+    """What an error says, in one line of limited length."""
+    said = (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
+    return " ".join(said.split())[:200]

@@ -1,6 +1,6 @@
-"""A federation of real devices: Flower's server and client apps around the algorithms of this package.
+"""A federation of real devices: Flower's server and client apps around any algorithm.
 
-`from fedawe.deploy import FedAWE` is a Flower strategy; `server_app` and `client_app` make whole apps.
+`FlowerStrategy(fedawe.FedAWE(), clients=10)` is a Flower strategy; `server_app` and `client_app` make whole apps.
 """
 
 import warnings
@@ -14,22 +14,9 @@ except ImportError as error:
 
     raise UserError("fedawe.deploy needs Flower; install it with: pip install 'fedawe[flower]'") from error
 
+from fedawe.deploy.about import About
 from fedawe.deploy.apps import client_app, server_app
 from fedawe.deploy.rules import Rules
-from fedawe.deploy.strategies import F3AST, MIFA, FedAU, FedAvg, FedAvgAll, FedAvgKnown, FedAWE, FedVARP
-from fedawe.deploy.strategy import AlgorithmStrategy
+from fedawe.deploy.strategy import FlowerStrategy
 
-__all__ = [
-    "F3AST",
-    "MIFA",
-    "AlgorithmStrategy",
-    "FedAU",
-    "FedAWE",
-    "FedAvg",
-    "FedAvgAll",
-    "FedAvgKnown",
-    "FedVARP",
-    "Rules",
-    "client_app",
-    "server_app",
-]
+__all__ = ["About", "FlowerStrategy", "Rules", "client_app", "server_app"]

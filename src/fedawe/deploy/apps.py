@@ -14,16 +14,26 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 from torch import Tensor, nn
 
-from fedawe.algorithms import Algorithm
+from fedawe.algorithms import Algorithm, name_of
+from fedawe.algorithms.facts import lacks_probabilities
+from fedawe.core.describe import described
 from fedawe.core.errors import UserError
+from fedawe.core.metric import Metric
 from fedawe.core.rng import rng
+from fedawe.deploy.about import About
 from fedawe.deploy.presence import WHO
-from fedawe.deploy.rules import Rules, rules_from
-from fedawe.deploy.strategy import AlgorithmStrategy
+from fedawe.deploy.rules import options_from
+from fedawe.deploy.strategy import FlowerStrategy
 from fedawe.deploy.wire import ROUND
-from fedawe.experiments.build import algorithm_spec
-from fedawe.training.local import Rate
+from fedawe.experiments.build import algorithm_spec, build_algorithm
+from fedawe.tasks.layout import Layout
+from fedawe.training.local import Local, Rate
 
+# Keys of a run configuration that change no number a client computes.
+EXECUTION = (
+    "algorithm", "num-rounds", "timeout", "quorum", "out", "authenticated", "max-norm", "max-statistics",
+    "max-versions", "evaluate",
+)  # fmt: skip
 Config = Mapping[str, Any]
 Arrays = dict[str, Tensor]
 
@@ -114,14 +124,18 @@ def _batches(loader: Loader, steps: int) -> Iterable[tuple[Tensor, Tensor]]:
             yield batch
             left -= 1
         if left == before:
-            raise UserError("the data loader of this client has no batches; leave the client out, or give it data")
+            raise UserError("the data loader of this client has no batches; give it data, or start no node for it")
 
 
 def server_app(
     model: Callable[[], nn.Module],
     evaluate: Callable[[nn.Module], Mapping[str, float]] | None = None,
+    metrics: tuple[Metric, ...] = (),
 ) -> ServerApp:
-    """A server app that runs the algorithm of the run configuration on the parameters of `model()`."""
+    """A server app that runs the algorithm of the run configuration on the parameters of `model()`.
+
+    `evaluate(module)` gives metrics by name; `metrics` says what they are, for reports.
+    """
 
     def initial(config: Config) -> Arrays:
         with torch.random.fork_rng(devices=[]):
@@ -135,15 +149,26 @@ def server_app(
         module.load_state_dict(arrays)
         return evaluate(module.eval())
 
-    return server_app_of(initial, evaluated if evaluate is not None else None)
+    def about(config: Config) -> About:
+        rate, steps = Rate(float(config.get("eta0", 0.1))), int(config.get("steps", 10))
+        return About(
+            task={"model": described(model)},
+            local={"rate": described(rate), "steps": steps},
+            metrics=metrics,
+            seed=int(config.get("seed", 0)),
+            config={name: value for name, value in config.items() if name not in EXECUTION},
+        )
+
+    return server_app_of(initial, evaluated if evaluate is not None else None, about, lambda: Layout.of(model()))
 
 
 def server_app_of(
     initial: Callable[[Config], Arrays],
     evaluate: Callable[[Arrays, Config], Mapping[str, float]] | None = None,
-    settings: Callable[[Config], Mapping[str, Any]] = lambda config: {"seed": config.get("seed", 0)},
+    about: Callable[[Config], About] = lambda config: About(seed=int(config.get("seed", 0))),
+    layout: Callable[[], Layout] | None = None,
 ) -> ServerApp:
-    """The server app that begins at `initial(config)`; `settings` are kept in the record and may not change."""
+    """The server app that begins at `initial(config)`; the record keeps `about(config)`, which may not change."""
     app = ServerApp()
 
     @app.main()
@@ -151,13 +176,23 @@ def server_app_of(
         config = context.run_config
 
         def evaluate_fn(n: int, arrays: ArrayRecord) -> MetricRecord | None:
+            """Of the model, and of further models that the algorithm has."""
             del n
-            return (
-                None if evaluate is None else MetricRecord(dict(evaluate(dict(arrays.to_torch_state_dict()), config)))
-            )
+            if evaluate is None:
+                return None
+            found: dict[str, Any] = dict(evaluate(dict(arrays.to_torch_state_dict()), config))
+            for name, further in strategy.further_arrays().items():
+                more = evaluate(dict(further.to_torch_state_dict()), config)
+                found |= {f"{name}_{metric}": value for metric, value in more.items()}
+            return MetricRecord(found)
 
-        rules: Rules = rules_from(config, identity="client-id")
-        strategy = AlgorithmStrategy(algorithm_from(config), rules, settings(config))
+        strategy = FlowerStrategy(
+            algorithm_from(config),
+            layout=None if layout is None else layout(),
+            about=about(config),
+            identity="client-id",
+            **options_from(config),
+        )
         strategy.start(
             grid=grid,
             initial_arrays=ArrayRecord(initial(config)),
@@ -170,13 +205,12 @@ def server_app_of(
 
 
 def algorithm_from(config: Config) -> Algorithm[Any]:
-    """The algorithm that the configuration names: `fedawe`, `fedawe:clip=0.5`, `mifa:memory_rate=local`."""
+    """The algorithm that the configuration names: `fedawe`, `fedawe:clip=0.5`, `my.rules:Mine:beta=0.9`."""
     spec = algorithm_spec(str(config.get("algorithm", "fedawe")))
-    given: dict[str, Any] = {}
-    if spec.name == "fedavg-known":
-        raise UserError("fedavg-known needs p [rounds, clients]; write a server app with fedawe.deploy.FedAvgKnown(p)")
-    if spec.options.get("memory_rate") == "local":
-        given["memory_rate"] = Rate(float(config.get("eta0", 0.1)))
-        spec = spec.without("memory_rate")
-    algorithm: Algorithm[Any] = spec.build(**given)
+    algorithm: Algorithm[Any] = build_algorithm(spec, Local(Rate(float(config.get("eta0", 0.1)))))
+    if lacks_probabilities(algorithm):
+        raise UserError(
+            f"{name_of(algorithm)} needs the probabilities of every round, which no configuration can say; write a "
+            "server app with FlowerStrategy and give it p [rounds, clients]"
+        )
     return algorithm

@@ -1,21 +1,24 @@
 """What is on the disk after every round: enough to go on as if nothing had happened.
 
-OUT/checkpoint-00000012-....safetensors   after 12 rounds: state, trace so far, who is who, the record's last line
-OUT/versions/                             the models that clients hold, each once
-OUT/trace.npz                             who answered when, as `fedawe run --dynamics` reads it
-OUT/record.jsonl                          a header, a line per round, a last line
-OUT/model.safetensors                     the model, when all rounds are done
+The folder is that of an experiment with one run, so that everything that reads experiments reads it too:
+
+OUT/experiment.json                        what was deployed, versions and hardware
+OUT/traces/seed-0.npz                      which clients were active when, as `fedawe run --dynamics` reads it
+OUT/fedawe/seed-0/record.jsonl             a header, lines of rounds and of evaluations, a last line
+OUT/fedawe/seed-0/model.safetensors        the model, when all rounds are done; further models beside it
+OUT/fedawe/seed-0/initial.safetensors      the model before the first round
+OUT/fedawe/seed-0/checkpoint-00000012-...  after 12 rounds: state, trace, who is who, the record's last lines
+OUT/fedawe/seed-0/versions/                the models that clients hold, each once
 
 The checkpoint is what counts; it is written first, at once, and everything else follows from it.
 """
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic
+from typing import Any
 
 import filelock
 import numpy as np
@@ -24,63 +27,84 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from fedawe.algorithms.base import S
-from fedawe.availability.dynamics import Mask
 from fedawe.availability.trace import Trace
-from fedawe.core.environment import environment
+from fedawe.core.describe import first_difference
 from fedawe.core.errors import UserError
 from fedawe.core.files import new_folder, write_atomically
+from fedawe.deploy.about import MAY_DIFFER
+from fedawe.deploy.session import Progress
 from fedawe.deploy.store import Index, Store
+from fedawe.experiments.folder import HEAD, other, path_of_run
 from fedawe.results import record as records
-from fedawe.results.record import Line
+from fedawe.results.record import FORMAT, Line, Record
 
-FORMAT = 1
 KEPT = 2  # the newest, and the one before in case the newest is damaged
 PATIENCE = 60.0  # seconds that a server app which is going down may still hold the folder
+MODEL, INITIAL = "model.safetensors", "initial.safetensors"
 
 
-@dataclass(frozen=True)
-class Progress(Generic[S]):
-    """All that a federation knows after some rounds."""
-
-    state: S
-    statistics: Tensor  # of batch normalisation                                               [b]
-    on: Mask  # who answered when                                                              [t + 1, m]
-    roster: dict[str, Any]
-    line: Line | None  # of the last round; None before the first
-
-    @property
-    def rounds(self) -> int:
-        """How many are done."""
-        return len(self.on)
+def run_of(out: str | Path) -> Path:
+    """The folder of the one run that a federation's folder has."""
+    found = sorted(Path(out).glob(f"*/seed-*/{records.NAME}"))
+    if len(found) != 1:
+        raise UserError(f"{out} holds {len(found)} runs; expected the folder of one federation")
+    return found[0].parent
 
 
-class Folder(Generic[S]):
-    """The folder of one federation; `meant` is what must be the same whenever it goes on."""
+class Folder:
+    """The folder of one federation; `header` says what must be the same whenever it goes on."""
 
-    def __init__(self, path: Path, meant: Line, max_versions: int) -> None:
-        self.path, self.meant = path, meant
-        self.store = Store(new_folder(path) / "versions", max_versions)
+    def __init__(self, out: Path, header: Line, max_versions: int) -> None:
+        self.out, self.header = out, header
+        self.meant = {name: value for name, value in header.items() if name not in MAY_DIFFER}
+        self.path = path_of_run(out, header["label"], header["seed"])
+        self.max_versions = max_versions
         self.indexes: list[Index] = []  # of the checkpoints that are kept, newest first
         self.writer: records.Writer | None = None
 
     @contextmanager
     def held(self) -> Iterator[None]:
         """Nobody else writes here meanwhile."""
+        new_folder(self.out)
         try:
-            with filelock.FileLock(self.path / ".lock", timeout=PATIENCE):
+            with filelock.FileLock(self.out / ".lock", timeout=PATIENCE):
+                self._prepare()
                 try:
                     yield
                 finally:
                     if self.writer is not None:
                         self.writer.__exit__()
         except filelock.Timeout:
-            raise UserError(f"{self.path} is in use by another server app; stop it, or choose another out") from None
+            raise UserError(f"{self.out} is in use by another server app; stop it, or choose another out") from None
 
-    def load(self, fresh: Progress[S], warn: Callable[[str], None]) -> Progress[S]:
-        """Where to go on: the newest checkpoint that is undamaged, or `fresh` if there is none."""
-        for part in [*self.path.glob(".*.part"), *self.store.folder.glob(".*.part")]:  # of who was killed while writing
+    def _prepare(self) -> None:
+        """Refuses the folder of something else; then writes what all readers look for first."""
+        for part in self.out.rglob(".*.part"):  # of a server app that was killed while writing
             part.unlink(missing_ok=True)
+        for path in sorted(self.out.glob(f"*/seed-*/{records.NAME}")):
+            was = records.read(path).header
+            if was and "deployment" not in was:
+                raise UserError(f"{self.out} holds an experiment that was simulated; choose another out")
+            if was:
+                self._check({name: value for name, value in was.items() if name not in MAY_DIFFER})
+        self.store = Store(new_folder(self.path) / "versions", self.max_versions)
+        header = self.header
+        names = ("task", "availability", "p", "rounds", "evaluate_every", "evaluate_received")
+        head = {
+            "format": FORMAT,
+            "command": "",
+            "experiment": {name: header[name] for name in names},
+            "stacked": False,
+            "environment": header["versions"],
+        }
+        write_atomically(self.out / HEAD, (json.dumps(head, indent=1) + "\n").encode())
+
+    def _check(self, was: Line) -> None:
+        if (found := first_difference(was, self.meant)) is not None:
+            raise UserError(f"{self.out} holds a federation with {other(*found)}; choose another out")
+
+    def load(self, fresh: Progress, warn: Callable[[str], None]) -> Progress:
+        """Where to go on: the newest checkpoint that is undamaged, or `fresh` if there is none."""
         found, damaged = self._newest_first(), []
         for path in found:
             try:
@@ -96,11 +120,17 @@ class Folder(Generic[S]):
             self._follow(progress)
             return progress
         if found:
-            raise UserError(f"{self.path} has checkpoints, but all are damaged; choose another out to begin anew")
+            raise UserError(f"{self.out} has checkpoints, but all are damaged; choose another out to begin anew")
         self._open_record(fresh)
         return fresh
 
-    def save(self, progress: Progress[S]) -> S:
+    def begin(self, initial: Mapping[str, Tensor], line: Line | None) -> None:
+        """Before the first round: the initial model, and its evaluation."""
+        write_atomically(self.path / INITIAL, safetensors.torch.save(dict(initial)))
+        if self.writer is not None and line is not None:
+            self.writer.write(line)
+
+    def save(self, progress: Progress) -> Any:
         """After a round: the checkpoint first, then what follows from it. The state to go on with, old rows on disk."""
         state, tensors, index = self.store.put(progress.state)
         said = {
@@ -108,10 +138,9 @@ class Folder(Generic[S]):
             "meant": self.meant,
             "rows": index,
             "roster": progress.roster,
-            "line": progress.line,
+            "lines": list(progress.lines),
         }
         tensors["on"] = torch.from_numpy(np.packbits(progress.on, axis=1))
-        tensors["statistics"] = progress.statistics
         content = safetensors.torch.save(
             {name: tensor.contiguous() for name, tensor in tensors.items()}, {"fedawe": json.dumps(said)}
         )
@@ -121,39 +150,40 @@ class Folder(Generic[S]):
             old.unlink(missing_ok=True)
         self.store.prune(*self.indexes)
         self._follow(progress)
-        if self.writer is not None and progress.line is not None:
-            self.writer.write(progress.line)
+        if self.writer is not None:
+            for line in progress.lines:
+                self.writer.write(line)
         return state
 
-    def finish(self, model: dict[str, Tensor], rounds: int) -> None:
-        """All rounds are done: the model to ship, and the record's last line."""
-        content = safetensors.torch.save(model)
-        write_atomically(self.path / "model.safetensors", content)
+    def finish(self, models: Mapping[str, Mapping[str, Tensor]], rounds: int) -> None:
+        """All rounds are done: the model to ship, further models beside it, and the record's last line."""
+        digest = ""
+        for name, tensors in models.items():
+            content = safetensors.torch.save({key: tensor.clone() for key, tensor in tensors.items()})
+            write_atomically(self.path / (MODEL if name == "" else f"{name}.safetensors"), content)
+            digest = hashlib.sha256(content).hexdigest() if name == "" else digest
         if self.writer is not None:
-            end = {"status": "complete", "rounds": rounds, "model_sha256": hashlib.sha256(content).hexdigest()}
-            self.writer.write({"kind": "end", **end})
+            self.writer.write({"kind": "end", "status": "complete", "rounds": rounds, "model_sha256": digest})
 
-    def lines(self) -> list[Line]:
-        """The record's rounds."""
-        return records.read(self.path / records.NAME).evaluations
+    def record(self) -> Record:
+        """The record so far."""
+        return records.read(self.path / records.NAME)
 
-    def _follow(self, progress: Progress[S]) -> None:
+    def _follow(self, progress: Progress) -> None:
         """What can be made from the checkpoint."""
         if progress.rounds:
-            Trace(progress.on).save(self.path / "trace.npz")
+            Trace(progress.on).save(new_folder(self.out / "traces") / f"seed-{self.header['seed']}.npz")
 
-    def _open_record(self, progress: Progress[S]) -> None:
-        """The record up to the checkpoint, whose own line may not have got there."""
-        path, header, lines = self.path / records.NAME, {"kind": "header", **self.meant, **environment()}, []
+    def _open_record(self, progress: Progress) -> None:
+        """The record up to the checkpoint, whose own lines may not have got there."""
+        path, header, lines = self.path / records.NAME, self.header, []
         if path.exists():
             was = records.read(path)
-            header = was.header or header
-            lines = [line for line in was.evaluations if line["round"] < progress.rounds]
-        if progress.line is not None:
-            lines.append(progress.line)
-        self.writer = records.Writer(path, [header, *lines])
+            header = {**header, "versions": was.header.get("versions", header["versions"])}
+            lines = [line for line in was.lines if line["round"] < progress.rounds] if progress.rounds else []
+        self.writer = records.Writer(path, [header, *lines, *progress.lines])
 
-    def _read(self, path: Path, like: S) -> tuple[Progress[S], Index]:
+    def _read(self, path: Path, like: Any) -> tuple[Progress, Index]:
         try:
             content = path.read_bytes()
         except OSError as error:
@@ -164,20 +194,15 @@ class Folder(Generic[S]):
             said = json.loads(opened.metadata()["fedawe"])
         if said["format"] != FORMAT:
             raise UserError(f"{path}: made by another version of fedawe (format {said['format']}, not {FORMAT})")
-        for name, value in self.meant.items():
-            if said["meant"].get(name) != value:
-                old = str(said["meant"].get(name))[:100]
-                raise UserError(
-                    f"{self.path} holds a federation with {name} = {old}, not {str(value)[:100]}; choose another out"
-                )
+        self._check(said["meant"])
         tensors = safetensors.torch.load(content)
-        packed, statistics = tensors.pop("on").numpy(), tensors.pop("statistics")
+        packed = tensors.pop("on").numpy()
         try:
             state = self.store.get(like, tensors, said["rows"])
         except UserError as error:
             raise _Damaged(str(error)) from None
         on = np.unpackbits(packed, axis=1, count=like.m).astype(bool)
-        return Progress(state, statistics, on, said["roster"], said["line"]), said["rows"]
+        return Progress(state, on, said["roster"], said["lines"]), said["rows"]
 
     def _newest_first(self) -> list[Path]:
         return sorted(self.path.glob("checkpoint-*-*.safetensors"), reverse=True)

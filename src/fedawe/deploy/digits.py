@@ -8,24 +8,44 @@ from typing import Any
 import torch
 from flwr.clientapp import ClientApp
 from flwr.serverapp import ServerApp
-from torch import Tensor, nn
+from torch import nn
 
+from fedawe.core.describe import described
 from fedawe.core.errors import UserError
+from fedawe.core.rng import rng
+from fedawe.deploy.about import About
 from fedawe.deploy.apps import Arrays, Config, Job, client_app_of, server_app_of
-from fedawe.tasks import Classification, Dense, ModuleNetwork, classification, digits
-from fedawe.tasks.networks import unflattened
-from fedawe.training.local import Local, Rate, innovations
+from fedawe.tasks import Classification, Dense, Layout, ModuleNetwork, classification, digits
+from fedawe.tasks.partition import dirichlet_partition
+from fedawe.training.local import Local, Rate
+from fedawe.training.shares import innovations
 
-# What decides the numbers, besides the algorithm and who was there; the record keeps it.
+NAME = "fedawe.deploy.digits"
+# What decides the numbers, besides the algorithm and which clients were active; the record keeps it.
 DEFAULTS: Mapping[str, Any] = {
     "clients": 4, "seed": 0, "eta0": 0.1, "steps": 10, "batch": 32, "model": "mlp", "alpha": 1.0
 }  # fmt: skip
+MODELS = ("softmax", "mlp", "norm", "cnn")
 
 
 def settings(config: Config) -> dict[str, Any]:
     """The part of a configuration that decides the numbers, defaults filled in."""
-    kept = {name: type(default)(config.get(name, default)) for name, default in DEFAULTS.items()}
-    return {"task": "digits", **kept, "spec": str(config.get("algorithm", "fedawe"))}
+    return {name: type(default)(config.get(name, default)) for name, default in DEFAULTS.items()}
+
+
+def about(config: Config) -> About:
+    """What the record says of it."""
+    said = settings(config)
+    problem = task(said)
+    return About(
+        task={"app": NAME, "name": "digits", **{name: said[name] for name in ("model", "clients", "alpha")}},
+        local=described(local(said)),
+        metrics=problem.metrics,
+        inputs=problem.input_shape,
+        classes=problem.data.classes,
+        seed=said["seed"],
+        config=said,
+    )
 
 
 def local(said: Config) -> Local:
@@ -40,13 +60,22 @@ def task(said: Config) -> Classification:
 
 @lru_cache(maxsize=1)
 def _task(model: Any, clients: int, alpha: float, seed: int) -> Classification:
-    if model not in ("softmax", "mlp", "cnn"):
-        raise UserError(f"model is {model!r}; expected softmax, mlp or cnn")
-    return classification(digits(), model, clients, alpha, seed, keep_empty=True)
+    if model not in MODELS:
+        raise UserError(f"model is {model!r}; expected {', '.join(MODELS)}")
+    if model != "norm":
+        return classification(digits(), model, clients, alpha, seed, keep_empty=True)
+    data = digits()
+    parts = dirichlet_partition(data.y_train.numpy(), clients, alpha, rng(seed, "partition"))
+    return Classification(data, ModuleNetwork(normalised), parts, keep_empty=True)
+
+
+def normalised() -> nn.Module:
+    """A network with batch normalisation, whose running statistics are averaged as every buffer is."""
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Linear(32, 10))
 
 
 def module(of: Classification) -> nn.Module:
-    """The network as a torch module; its parameters one after another are x [d]."""
+    """The network as a torch module; its parameters and buffers are the vector x [d + b]."""
     if isinstance(of.network, ModuleNetwork):
         return of.network.make()
     assert isinstance(of.network, Dense)
@@ -56,16 +85,9 @@ def module(of: Classification) -> nn.Module:
     return nn.Sequential(*layers[:-1])
 
 
-def named(of: Classification, x: Tensor) -> Arrays:
-    """x [d] under the names of the module's parameters."""
-    parameters = dict(module(of).named_parameters())
-    pieces = unflattened(x, [parameter.shape for parameter in parameters.values()])
-    return dict(zip(parameters, pieces, strict=True))
-
-
-def flat(of: Classification, arrays: Arrays) -> Tensor:
-    """x [d] of arrays by name, in whatever order they are."""
-    return torch.cat([arrays[name].reshape(-1) for name, _ in module(of).named_parameters()])
+def layout(of: Classification) -> Layout:
+    """The names of its parameters and buffers."""
+    return of.layout or Layout.of(module(of))
 
 
 def train(job: Job) -> tuple[Arrays, Mapping[str, float]]:
@@ -73,22 +95,24 @@ def train(job: Job) -> tuple[Arrays, Mapping[str, float]]:
     torch.set_num_threads(1)
     said = settings(job.config)
     problem = task(said)
-    x = flat(problem, job.arrays)
+    named = layout(problem)
+    x = named.vector(job.arrays)
     G = innovations(problem, local(said), x[None], torch.tensor([job.client]), job.t, said["seed"])[0]
-    return named(problem, x - G), {"num-examples": int(problem.sizes[job.client])}
+    return named.state_dict(x - G), {"num-examples": int(problem.sizes[job.client])}
 
 
 def evaluate(arrays: Arrays, config: Config) -> Mapping[str, float]:
     """Accuracies and losses of the model."""
     problem = task(settings(config))
-    found = problem.evaluate(flat(problem, arrays))
+    found = problem.evaluate(layout(problem).vector(arrays))
     return {name: value for name, value in found.items() if isinstance(value, float)}
 
 
 def initial(config: Config) -> Arrays:
     """x^0, by name."""
     said = settings(config)
-    return named(task(said), task(said).initial(said["seed"]))
+    problem = task(said)
+    return layout(problem).state_dict(problem.initial(said["seed"]))
 
 
 def client_app() -> ClientApp:
@@ -98,4 +122,4 @@ def client_app() -> ClientApp:
 
 def server_app() -> ServerApp:
     """The server app of the digits."""
-    return server_app_of(initial, evaluate, settings)
+    return server_app_of(initial, evaluate, about)

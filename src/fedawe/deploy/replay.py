@@ -1,52 +1,165 @@
-"""The simulator on the trace that happened: it must arrive at the model that the federation arrived at.
+"""The simulator on the trace of a federation: it must arrive at the model that the federation arrived at.
 
-python -m fedawe.deploy.replay OUT
+python -m fedawe.deploy.replay OUT [MODULE:CLIENT_APP]
 """
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import safetensors.torch
 import torch
+from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.supercore.task_identity import TaskIdentity
 from torch import Tensor
 
 from fedawe.availability.trace import Trace
+from fedawe.core.describe import rebuilt
 from fedawe.core.errors import UserError
 from fedawe.core.files import existing_file
-from fedawe.deploy import digits
-from fedawe.deploy.apps import algorithm_from
+from fedawe.deploy import digits, wire
+from fedawe.deploy.checkpoint import INITIAL, MODEL, run_of
+from fedawe.experiments.names import attribute
 from fedawe.results import record as records
+from fedawe.tasks.base import Metrics, Task, Work
+from fedawe.tasks.layout import Entry, Kind, Layout
 from fedawe.training.engines import Inline
+from fedawe.training.local import Local
 from fedawe.training.simulate import simulate
 
 
-def replay(out: str | Path) -> Tensor:
-    """The model that the simulator makes of a digits federation's trace and settings, [d]."""
-    folder = Path(out)
-    said = records.read(existing_file(folder / records.NAME)).header
-    if said.get("task") != "digits":
-        raise UserError(f"{folder}: only the digits app can be replayed; this record is of another")
-    algorithm = algorithm_from({"algorithm": said["spec"], "eta0": said["eta0"]})
-    task, local, trace = digits.task(said), digits.local(said), Trace.load(folder / "trace.npz")
-    # As devices do it, one client at a time, which decides the last bits of a sum.
-    *_, last = simulate(task, algorithm, trace, local, seed=said["seed"], engine=Inline(task, local, stacked=False))
+class Recorded(Task):
+    """The clients of a federation, which only its client app can train, as a task for the simulator."""
+
+    def __init__(self, x0: Tensor, layout: Layout, clients: int) -> None:
+        self.x0, self.layout, self.buffers, self.m = x0, layout, layout.buffers, clients
+
+    @property
+    def clients(self) -> int:
+        """m."""
+        return self.m
+
+    def initial(self, seed: int) -> Tensor:
+        """The model that the federation began with, [d + b]."""
+        del seed
+        return self.x0
+
+    def batches(self, work: Work) -> Any:
+        """Only the client app has them."""
+        raise NotImplementedError
+
+    def gradients(self, x: Tensor, batches: Any, step: int) -> Tensor:
+        """Only the client app has them."""
+        raise NotImplementedError
+
+    def evaluate(self, x: Tensor) -> Metrics:
+        """Only the server app can."""
+        raise NotImplementedError
+
+
+class AppEngine(Inline):
+    """An engine that trains clients by a Flower client app, one message at a time, in this process."""
+
+    def __init__(self, task: Recorded, layout: Layout, app: ClientApp, said: dict[str, Any]) -> None:
+        super().__init__(task, Local())
+        self.layout, self.app, self.m, self.said = layout, app, task.clients, said
+
+    def innovations(self, X: Tensor, A: Tensor, t: int, seed: int, visits: Tensor) -> Tensor:
+        """G = sent - returned, a client at a time, [k, d + b]."""
+        del seed, visits
+        return torch.stack([self._one(x, i, t) for x, i in zip(X, A.tolist(), strict=True)]) if len(A) else X
+
+    def _one(self, x: Tensor, client: int, t: int) -> Tensor:
+        arrays, config = self.said["keys"]
+        sent = wire.record(self.layout, x)
+        content = RecordDict({arrays: sent, config: ConfigRecord({**self.said["train_config"], wire.ROUND: t + 1})})
+        node: dict[str, bool | float | int | str] = {
+            "client-id": client,
+            "partition-id": client,
+            "num-partitions": self.m,
+        }
+        context = Context(1, client + 1, node, RecordDict(), dict(self.said["config"]))
+        reply = self.app(Message(content, client + 1, MessageType.TRAIN), context)
+        if reply.has_error():
+            raise UserError(f"the client app failed for client {client} in round {t + 1}: {reply.error.reason}")
+        try:
+            end = wire.returned(self.layout, reply.content)
+        except wire.Refused as error:
+            raise UserError(f"the client app's reply for client {client} in round {t + 1}: {error}") from None
+        d = self.layout.parameters
+        return torch.cat([wire.read(self.layout, sent)[:d] - end[:d], x[d:] - end[d:]])
+
+
+def replay(out: str | Path, client: ClientApp | None = None) -> Tensor:
+    """The model that the simulator makes of a federation's trace, [d + b].
+
+    The digits are trained by the simulator itself; any other federation by its client app.
+    """
+    run = run_of(out)
+    header = records.read(run / records.NAME).header
+    said, seed = header["deployment"], header["seed"]
+    trace = Trace.load(Path(out) / "traces" / f"seed-{seed}.npz")
+    algorithm = rebuilt(header["algorithm"])
+    if client is None:
+        if (header["task"] or {}).get("app") != digits.NAME:
+            raise UserError(f"{out}: name the client app that trained it, as in my_app.client_app:app")
+        task, local = digits.task(said["config"]), digits.local(said["config"])
+        # As devices do it, one client at a time, which decides the last bits of a sum.
+        *_, last = simulate(task, algorithm, trace, local, seed=seed, engine=Inline(task, local, stacked=False))
+        return last.x
+    initial = safetensors.torch.load_file(existing_file(run / INITIAL))
+    layout = _layout(header, initial)
+    recorded = Recorded(layout.vector(initial), layout, trace.clients)
+    # Flower makes no message without these.
+    TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1
+    engine = AppEngine(recorded, layout, client, said)
+    *_, last = simulate(recorded, algorithm, trace, Local(), seed=seed, engine=engine)
     return last.x
 
 
 def deployed(out: str | Path) -> Tensor:
-    """The model that the federation arrived at, [d]."""
-    path = existing_file(Path(out) / "model.safetensors")
-    said = records.read(existing_file(Path(out) / records.NAME)).header
-    return digits.flat(digits.task(said), safetensors.torch.load(path.read_bytes()))
+    """The model that the federation arrived at, [d + b]."""
+    run = run_of(out)
+    tensors = safetensors.torch.load_file(existing_file(run / MODEL))
+    return _layout(records.read(run / records.NAME).header, tensors).vector(tensors)
 
 
-def main(out: str) -> str:
+def _layout(header: dict[str, Any], tensors: dict[str, Tensor]) -> Layout:
+    """The layout of a record's model, whose tensors say the dtypes."""
+    buffers, aliases = header["deployment"]["buffers"], header["deployment"]["aliases"]
+    names = [*header["parameters"], *sorted(set(tensors) - set(header["parameters"]) - set(aliases))]
+    entries, constants = [], {}
+    for name in names:
+        kind: Kind = "buffer" if name in buffers else "parameter" if name in header["parameters"] else "constant"
+        if name not in tensors:
+            raise UserError(f"the model has no {name}; expected the tensors that the record names")
+        entries.append(Entry(name, tuple(tensors[name].shape), tensors[name].dtype, kind))
+        if kind == "constant":
+            constants[name] = tensors[name]
+    return Layout(tuple(entries), constants, aliases)
+
+
+def main(out: str, client: str | None = None) -> str:
     """Compare the two."""
-    x, y = replay(out), deployed(out)
+    app = None if client is None else client_app_at(client)
+    x, y = replay(out, app), deployed(out)
     difference = float((x - y).abs().max())
     if not torch.allclose(x, y, rtol=1e-4, atol=1e-5):
         raise UserError(f"{out}: the simulator arrives elsewhere, by up to {difference:.3g} in a parameter")
     return f"the simulator arrives at the same model: {len(x)} parameters differ by at most {difference:.3g}"
+
+
+def client_app_at(place: str) -> ClientApp:
+    """The client app at `module:name` or `file.py:name`: the app itself, or a function that makes it."""
+    module, _, name = place.rpartition(":")
+    if not module:
+        raise UserError(f"client is {place!r}; expected module:name or file.py:name")
+    found = attribute(module, name)
+    app = found if isinstance(found, ClientApp) or not callable(found) else found()
+    if not isinstance(app, ClientApp):
+        raise UserError(f"{place} is a {type(app).__name__}; expected a Flower ClientApp")
+    return app
 
 
 if __name__ == "__main__":

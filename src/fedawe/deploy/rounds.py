@@ -21,6 +21,7 @@ from fedawe.deploy.wire import Refused, payload
 
 Close = Literal["quorum", "all", "deadline"]
 
+LOGGED = 100  # refusals of a round that are logged one by one
 # The SuperLink fails when it is asked for a message that has expired, so messages live longer than they are asked for.
 LATE_SECONDS = 30.0  # how long after the deadline a late reply is still fetched, to be counted
 GRACE_SECONDS = 60.0  # how long after the deadline the message itself lives
@@ -54,9 +55,12 @@ class Tally:
     bytes_up: int = 0
 
     def refuse(self, error: Refused, by: str) -> None:
-        """Count it, and say so."""
+        """Count it, and log the first ones of a round."""
         self.refused[error.reason] += 1
-        log(WARNING, "refused a reply of %s (%s): %s", by, error.reason, error)
+        if (total := self.refused.total()) <= LOGGED:
+            log(WARNING, "refused a reply of %s (%s): %s", by, error.reason, error)
+        elif total == LOGGED + 1:
+            log(WARNING, "refused more than %d replies; the others of this round are only counted", LOGGED)
 
 
 class Desk:
@@ -142,9 +146,7 @@ class Desk:
         question = self.questions.pop(name)
         self.answered.add(name)
         if reply.has_error():
-            raise Refused(
-                "error", f"node {question.to.node}: error {reply.error.code}: {str(reply.error.reason)[:300]}"
-            )
+            raise Refused("error", f"node {question.to.node}: error {reply.error.code}: {reply.error.reason!s}")
         if reply.metadata.src_node_id != question.to.node:
             raise Refused("identity", f"a reply in the name of node {question.to.node}")
         return question

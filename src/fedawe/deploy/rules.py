@@ -1,8 +1,8 @@
-"""What a federation keeps to, whatever the algorithm: who is who, when a round ends, what is refused, what is kept."""
+"""How a federation is run: everything that is not the algorithm, and how a configuration says it."""
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -14,17 +14,20 @@ Identity = Literal["node", "client-id"]
 
 @dataclass(frozen=True, kw_only=True)
 class Rules:
-    """Zero means no limit throughout.
+    """How a federation is run. Zero means no limit throughout.
 
-    clients        m, how many clients there may ever be
-    quorum         a round ends as soon as so many valid replies are in; 0: when everyone who is waited for has answered
-    out            folder for checkpoint, trace, record and model; None keeps nothing, so that nothing can be resumed
-    identity       "node": a Flower node is a client, numbered as they come; "client-id": a node says which client it is
-    authenticated  the SuperLink requires authentication: a client belongs for ever to the node that first claimed it
-    max_norm       largest norm of an innovation
-    max_versions   how many models of clients (or their innovations, for MIFA and FedVARP) are held in memory
-    evaluate       send the model to the clients for evaluation after every round
-    weighted_by    the metric that says how many samples a client has, for the mean of the clients' metrics
+    clients         m, the number of clients
+    quorum          a round ends as soon as this many valid replies are in; 0: when every client that is waited for has
+                    answered
+    out             folder for checkpoint, trace, record and model; None keeps nothing, so that nothing can be resumed
+    identity        "node": a Flower node is a client, numbered in the order of arrival; "client-id": a node says which
+                    client it is
+    authenticated   the SuperLink requires authentication: a client belongs for ever to the node that first claimed it
+    max_norm        largest norm of an innovation
+    max_statistics  how many times as large as the server's a client's running statistics may be
+    max_versions    how many models of clients (or their innovations, for MIFA and FedVARP) are held in memory
+    evaluate        send the model to the clients for evaluation after every round
+    weighted_by     the metric that says how many samples a client has, for the mean of the clients' metrics
     arrays_key, config_key   what the records of a message are called
     """
 
@@ -34,6 +37,7 @@ class Rules:
     identity: Identity = "node"
     authenticated: bool = False
     max_norm: float = 0.0
+    max_statistics: float = 100.0
     max_versions: int = 0
     evaluate: bool = False
     weighted_by: str = "num-examples"
@@ -42,15 +46,17 @@ class Rules:
 
     def __post_init__(self) -> None:
         if not is_whole(self.clients) or self.clients < 1:
-            raise UserError(f"clients is {self.clients!r}; expected how many clients there may be, from 1")
+            raise UserError(f"clients is {self.clients!r}; expected the number of clients, from 1")
         for name in ("quorum", "max_versions"):
             value = getattr(self, name)
             if not is_whole(value) or value < 0:
                 raise UserError(f"{name} is {value!r}; expected a whole number from 1, or 0 for none")
         if self.quorum > self.clients:
             raise UserError(f"quorum is {self.quorum}, but there are {self.clients} clients")
-        if not isinstance(self.max_norm, int | float) or not 0 <= self.max_norm < math.inf:
-            raise UserError(f"max_norm is {self.max_norm!r}; expected a positive number, or 0 for no limit")
+        for name in ("max_norm", "max_statistics"):
+            value = getattr(self, name)
+            if not isinstance(value, int | float) or not 0 <= value < math.inf:
+                raise UserError(f"{name} is {value!r}; expected a positive number, or 0 for no limit")
         if self.identity not in get_args(Identity):
             raise UserError(f"identity is {self.identity!r}; expected 'node' or 'client-id'")
         if self.max_versions and self.out is None:
@@ -62,21 +68,24 @@ class Rules:
         return None if self.out is None else Path(self.out).expanduser().absolute()
 
 
-def rules_from(config: Mapping[str, Any], **given: Any) -> Rules:
-    """The rules as an app's run configuration has them, in Flower's kebab-case; `given` comes before."""
-    names = {"clients", "quorum", "out", "authenticated", "max_norm", "max_versions", "evaluate"}
-    said = {name: config[name.replace("_", "-")] for name in names if name.replace("_", "-") in config}
-    if said.get("out") == "":
-        said["out"] = None
-    return checked_rules({**said, **given})
+# What an app's run configuration may say; the rest is for Python.
+CONFIGURED = (
+    "clients", "quorum", "out", "authenticated", "max_norm", "max_statistics", "max_versions", "evaluate",
+)  # fmt: skip
+
+
+def options_from(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that an app's run configuration has, in Flower's kebab-case."""
+    said = {name: config[name.replace("_", "-")] for name in CONFIGURED if name.replace("_", "-") in config}
+    return {**said, "out": None} if said.get("out") == "" else said
 
 
 def checked_rules(said: Mapping[str, Any]) -> Rules:
-    """The rules; one that there is not is refused by name."""
-    known = Rules.__dataclass_fields__
+    """The rules; an unknown option is refused by name."""
+    known = [field.name for field in fields(Rules)]
     unknown = sorted(set(said) - set(known))
     if unknown:
-        raise UserError(f"unknown option {unknown[0]!r}; there are {', '.join(known)}, and those of the algorithm")
+        raise UserError(f"unknown option {unknown[0]!r}; expected {', '.join(known)}")
     if "clients" not in said:
-        raise UserError("clients is missing; say how many clients there may ever be, as in FedAWE(clients=10)")
+        raise UserError("clients is missing; give the number of clients, as in clients=10")
     return Rules(**said)

@@ -63,18 +63,21 @@ class Store:
             if path.name not in named:
                 path.unlink(missing_ok=True)
 
-    def _bounded(self, state: S) -> S:
+    def _bounded(self, state: S, prefix: str = "") -> S:
         """The newest rows in memory, the others mapped from their files."""
         if self.limit == 0:
             return state
         changed: dict[str, Any] = {}
-        for field in _row_fields(state):
-            rows: Mapping[int, Tensor] = getattr(state, field)
-            for key in sorted(rows)[: -self.limit]:
-                row = self.kept[f"{field}.{key}"]
-                if not row.mapped:
-                    self.kept[f"{field}.{key}"] = Row(self._read(row.file), row.file, True)
-            changed[field] = {key: self.kept[f"{field}.{key}"].tensor for key in rows}
+        for field, value in _fields(state):
+            if isinstance(value, State):
+                changed[field] = self._bounded(value, f"{prefix}{field}.")
+            elif _are_rows(value):
+                names = {key: f"{prefix}{field}.{key}" for key in value}
+                for key in sorted(value)[: -self.limit]:
+                    row = self.kept[names[key]]
+                    if not row.mapped:
+                        self.kept[names[key]] = Row(self._read(row.file), row.file, True)
+                changed[field] = {key: self.kept[name].tensor for key, name in names.items()}
         return dataclasses.replace(state, **changed)
 
     def _write(self, row: Tensor) -> str:
@@ -103,17 +106,20 @@ def _name(content: bytes) -> str:
     return f"{hashlib.sha256(content).hexdigest()[:32]}.safetensors"
 
 
-def _row_fields(state: State) -> list[str]:
-    """The fields of a state that map a number to a vector [d]."""
-    values = {field.name: getattr(state, field.name) for field in dataclasses.fields(state)}
-    return [
-        name
-        for name, value in values.items()
-        if isinstance(value, Mapping) and any(isinstance(row, Tensor) and row.ndim == 1 for row in value.values())
-    ]
+def _fields(state: State) -> list[tuple[str, Any]]:
+    return [(field.name, getattr(state, field.name)) for field in dataclasses.fields(state)]
 
 
-def _rows(state: State) -> Iterator[tuple[str, Tensor]]:
-    for field in _row_fields(state):
-        for key, row in getattr(state, field).items():
-            yield f"{field}.{key}", row
+def _are_rows(value: Any) -> bool:
+    """Whether a field of a state maps numbers to vectors [d]."""
+    return isinstance(value, Mapping) and any(isinstance(row, Tensor) and row.ndim == 1 for row in value.values())
+
+
+def _rows(state: State, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
+    """The rows of a state and of the states in it, under the names that `pack` gives them."""
+    for field, value in _fields(state):
+        if isinstance(value, State):
+            yield from _rows(value, f"{prefix}{field}.")
+        elif _are_rows(value):
+            for key, row in value.items():
+                yield f"{prefix}{field}.{key}", row

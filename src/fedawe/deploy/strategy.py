@@ -4,11 +4,11 @@ import hashlib
 import itertools
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from logging import WARNING
 from typing import Any
 
 import numpy as np
-import torch
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
@@ -16,30 +16,62 @@ from flwr.supercore import log
 from torch import Tensor
 
 from fedawe.algorithms import Algorithm
-from fedawe.algorithms.base import State
-from fedawe.algorithms.versions import Versions
+from fedawe.algorithms.buffers import with_buffers
+from fedawe.algorithms.facts import deployed_form, diagnostics_of, lacks_probabilities, name_of
+from fedawe.availability.trace import Trace
 from fedawe.core.errors import UserError
-from fedawe.deploy.checkpoint import Folder, Progress
+from fedawe.deploy import wire
+from fedawe.deploy.about import About, header_of
+from fedawe.deploy.checkpoint import Folder
 from fedawe.deploy.identity import Connection, Roster
 from fedawe.deploy.metrics import finite_metrics, mean_metrics
 from fedawe.deploy.presence import Presence
-from fedawe.deploy.results import EvaluateFn, Run, recall, with_round
 from fedawe.deploy.rounds import Clock, Close, Desk, Question, tell
-from fedawe.deploy.rules import Rules
-from fedawe.deploy.wire import ROUND, Layout, Refused, check_round, innovation
-from fedawe.results.record import Line
+from fedawe.deploy.rules import checked_rules
+from fedawe.deploy.session import Session
+from fedawe.deploy.wire import ROUND, Refused
+from fedawe.results.record import Line, Record
+from fedawe.tasks.layout import Layout
+from fedawe.training.diagnostics import diagnostics
+
+EvaluateFn = Callable[[int, ArrayRecord], MetricRecord | None]
+RESERVED = ("kind", "round", "active", "crc")  # fields of an evaluation that no metric may have the name of
 
 
-class AlgorithmStrategy(Strategy):
-    """Runs `algorithm` over a Flower grid under `rules`; `settings` are kept in the record and must not change.
+@dataclass(frozen=True)
+class Run:
+    """The arguments of `start`."""
 
-    A round: every client that is connected gets its own model x_i^t, trains, and returns what it has; whoever answers
-    in time with something valid is A, G_i = x_i^t - returned, and the algorithm aggregates. Who is not in A was not
-    there, for whatever reason. `result.arrays` is the algorithm's model: for FedAWE x-bar, the mean over all clients.
+    num_rounds: int
+    timeout: float
+    train_config: ConfigRecord
+    evaluate_config: ConfigRecord
+    evaluate_fn: EvaluateFn | None
+
+
+class FlowerStrategy(Strategy):
+    """Runs `algorithm` over a Flower grid; the options are those of `fedawe.deploy.Rules`, and `clients` is required.
+
+    A round: every client that is connected receives its own model x_i^t, trains, and returns the result. The clients
+    that answer in time with something valid are the active clients A, G_i = x_i^t - returned, and the algorithm
+    aggregates. `result.arrays` is the algorithm's model.
+
+    layout  which arrays are parameters and which are buffers (`Layout.of(module)`); by default the names decide, and
+            running means and variances are buffers
+    about   what the record says of task and training
     """
 
-    def __init__(self, algorithm: Algorithm[Any], rules: Rules, settings: Mapping[str, Any] | None = None) -> None:
-        self.algorithm, self.rules, self.settings = algorithm, rules, dict(settings or {})
+    def __init__(
+        self, algorithm: Algorithm[Any], *, layout: Layout | None = None, about: About | None = None, **options: Any
+    ) -> None:
+        self.rules = checked_rules(options)
+        if isinstance(algorithm, type) or not hasattr(algorithm, "aggregate"):
+            raise UserError(f"algorithm is {algorithm!r}; expected an object such as fedawe.FedAWE()")
+        if lacks_probabilities(algorithm):
+            raise UserError(f"{name_of(algorithm)} needs the probabilities of every round; give it p [rounds, clients]")
+        self.given = algorithm
+        self.algorithm: Algorithm[Any] = deployed_form(algorithm)
+        self.about, self.known_layout = about or About(), layout
         self.clock = Clock()
 
     def summary(self) -> None:
@@ -58,104 +90,137 @@ class AlgorithmStrategy(Strategy):
         evaluate_config: ConfigRecord | None = None,
         evaluate_fn: EvaluateFn | None = None,
     ) -> Result:
-        """All rounds, or those that `rules.out` says are missing; a round takes at most `timeout` seconds."""
+        """All rounds, or those that are missing in `out`; a round takes at most `timeout` seconds."""
         if num_rounds < 1 or not timeout > 0:
             raise UserError(f"num_rounds is {num_rounds} and timeout {timeout}; expected positive numbers")
         self.summary()
-        self.layout = Layout.of(initial_arrays)
-        try:
-            x0, statistics = self.layout.read(initial_arrays)
-        except Refused as error:
-            raise UserError(f"initial_arrays: {error}") from None
-        fresh: Progress[Any] = Progress(
-            self.algorithm.init(x0, self.rules.clients),
-            statistics,
-            np.zeros((0, self.rules.clients), dtype=bool),
-            Roster(self.rules.clients).to_json(),
-            None,
-        )
+        layout = wire.checked_layout(self.known_layout, initial_arrays)
+        x0, rules = wire.read(layout, initial_arrays), self.rules
+        roster = Roster(rules.clients, rules.authenticated, rules.identity == "client-id")
+        self.session = Session(with_buffers(self.algorithm, layout.buffers), layout, x0, roster)
         self.desk = Desk(grid, self.clock)
+        self.presence = Presence(roster, self.desk)
         run = Run(num_rounds, timeout, train_config or ConfigRecord(), evaluate_config or ConfigRecord(), evaluate_fn)
-        if self.rules.folder is None:
-            self._begin(fresh)
+        if rules.folder is None:
             return self._rounds(grid, run, None)
-        meant = {
-            "algorithm": repr(self.algorithm),
-            "clients": self.rules.clients,
-            "parameters": self.layout.described(),
-            **self.settings,
-        }
-        folder: Folder[Any] = Folder(self.rules.folder, meant, self.rules.max_versions)
+        header = header_of(self.about, self.given, self.algorithm, layout, rules.clients, num_rounds)
+        header["deployment"] |= {"train_config": dict(run.train_config), "keys": [rules.arrays_key, rules.config_key]}
+        folder = Folder(rules.folder, header, rules.max_versions)
         with folder.held():
-            self._begin(folder.load(fresh, lambda text: log(WARNING, text)))
+            self.session.restore(folder.load(self.session.progress(), lambda text: log(WARNING, text)))
             return self._rounds(grid, run, folder)
 
-    def _begin(self, progress: Progress[Any]) -> None:
-        self.state: State = progress.state
-        self.statistics, self.on = progress.statistics, progress.on
-        asks = self.rules.identity == "client-id"
-        self.roster = Roster(self.rules.clients, self.rules.authenticated, asks)
-        self.roster.restore(progress.roster)
-        self.presence = Presence(self.roster, self.desk)
-
-    def _rounds(self, grid: Grid, run: Run, folder: Folder[Any] | None) -> Result:
-        result = Result(arrays=self.arrays())
-        if folder is not None and len(self.on):
-            recall(result, folder.lines())
-            tell("%s: %d of %d rounds are done", folder.path, len(self.on), run.num_rounds)
-        elif run.evaluate_fn is not None and (found := run.evaluate_fn(0, result.arrays)) is not None:
-            result.evaluate_metrics_serverapp[0] = found
-        for n in range(len(self.on) + 1, run.num_rounds + 1):
-            began = time.monotonic()
-            line = self._round(n, grid, run, result)
-            line["round_seconds"] = round(time.monotonic() - began, 3)
+    def _rounds(self, grid: Grid, run: Run, folder: Folder | None) -> Result:
+        session, result = self.session, Result(arrays=self.arrays())
+        if folder is not None and session.rounds:
+            self._recall(result, folder.record())
+            tell("%s: %d of %d rounds are done", folder.out, session.rounds, run.num_rounds)
+        else:
+            found = None if run.evaluate_fn is None else run.evaluate_fn(0, result.arrays)
+            if found is not None:
+                result.evaluate_metrics_serverapp[0] = found
             if folder is not None:
-                progress: Progress[Any] = Progress(self.state, self.statistics, self.on, self.roster.to_json(), line)
-                self.state = folder.save(progress)
+                folder.begin(session.layout.state_dict(session.model()), self._evaluation(0, found))
+        for n in range(session.rounds + 1, run.num_rounds + 1):
+            lines = self._round(n, grid, run, result)
+            if folder is not None:
+                session.state = folder.save(session.progress(lines))
         if folder is not None:
-            model = result.arrays.to_torch_state_dict()
-            folder.finish({name: tensor.contiguous() for name, tensor in model.items()}, len(self.on))
+            models = {"": session.model(), **session.further()}
+            folder.finish({name: session.layout.state_dict(x) for name, x in models.items()}, session.rounds)
         return result
 
-    def _round(self, n: int, grid: Grid, run: Run, result: Result) -> Line:
-        """Round n, from 1: ask, collect, aggregate, evaluate; its line for the record."""
+    def _round(self, n: int, grid: Grid, run: Run, result: Result) -> list[Line]:
+        """Round n, from 1: ask, collect, aggregate, evaluate; its lines for the record."""
+        began, session = time.monotonic(), self.session
         replies, closed = self._trained_by_clients(n, grid, run, result.arrays)
         trained, metrics = self.aggregate_train(n, replies)
         assert trained is not None
         result.arrays = trained
+        tally = self.desk.tally
         line: Line = {
-            "kind": "evaluation",
+            "kind": "round",
             "round": n,
-            "active": int(self.on[-1].sum()),
-            "clients": np.flatnonzero(self.on[-1]).tolist(),
+            "clients": np.flatnonzero(session.on[-1]).tolist(),
             "closed": closed,
-            "refused": dict(sorted(self.desk.tally.refused.items())),
-            "bytes_down": self.desk.tally.bytes_down,
-            "bytes_up": self.desk.tally.bytes_up,
+            "refused": dict(sorted(tally.refused.items())),
+            "bytes_down": tally.bytes_down,
+            "bytes_up": tally.bytes_up,
+            "never_active": session.never_active,
         }
-        if isinstance(self.state, Versions):
-            line["live_versions"] = len(self.state.models)
+        if (why := self._why_nothing_happened(len(replies))) is not None:
+            line["dropped"] = why
+            log(WARNING, "round %d changed nothing: %s", n, why)
         if metrics is not None:
             result.train_metrics_clientapp[n] = metrics
-            line["train"] = finite_metrics(metrics)
+            line["train"] = finite_metrics(metrics.items())
         if self.rules.evaluate and (found := self._evaluated_by_clients(n, grid, run, trained)) is not None:
             result.evaluate_metrics_clientapp[n] = found
-            line["clients_evaluate"] = finite_metrics(found)
-        if run.evaluate_fn is not None and (found := run.evaluate_fn(n, result.arrays)) is not None:
-            result.evaluate_metrics_serverapp[n] = found
-            line["evaluate"] = finite_metrics(found)
-        tell("[ROUND %d/%d] %s", n, run.num_rounds, {k: v for k, v in line.items() if k not in ("kind", "round")})
+            line["clients_evaluate"] = finite_metrics(found.items())
+        evaluated = None if run.evaluate_fn is None else run.evaluate_fn(n, result.arrays)
+        if evaluated is not None:
+            result.evaluate_metrics_serverapp[n] = evaluated
+        evaluation = self._evaluation(n, evaluated)
+        line["round_seconds"] = round(time.monotonic() - began, 3)
+        shown = {**line, **evaluation}
+        tell("[ROUND %d/%d] %s", n, run.num_rounds, {k: v for k, v in shown.items() if k not in ("kind", "round")})
+        self._warn_of_clients_never_active()
+        return [line, evaluation]
+
+    def _why_nothing_happened(self, valid: int) -> str | None:
+        """Why clients answered in vain: the outcome was not fit, or every one of their replies was refused."""
+        refused = sum(self.desk.tally.refused[reason] for reason in set(self.desk.tally.refused) - {"late"})
+        if self.dropped is not None:
+            return self.dropped
+        return f"all {refused} replies were refused" if refused and not valid else None
+
+    def _warn_of_clients_never_active(self) -> None:
+        session, share = self.session, self.session.initial_share
+        if share > 0:
+            log(
+                WARNING,
+                "%d of %d clients have never been active: %.0f%% of the model is the initial model; give the number of "
+                "clients that exist, or FedAWE(average='active')",
+                session.never_active,
+                self.rules.clients,
+                100 * share,
+            )
+
+    def _evaluation(self, n: int, found: MetricRecord | None) -> Line:
+        """The line of an evaluation, as a simulated run has it."""
+        session = self.session
+        line: Line = {"kind": "evaluation", "round": n, "active": int(session.on[n - 1].sum()) if n else 0}
+        if found is not None:
+            line |= {name: one for name, one in finite_metrics(found.items()).items() if name not in RESERVED}
+        if n:
+            line |= diagnostics(session.state, Trace(session.on))
+            line |= diagnostics_of(session.algorithm, session.state)
         return line
+
+    def _recall(self, result: Result, record: Record) -> None:
+        """The metrics of rounds that were run before a restart."""
+        for line in record.rounds:
+            if "train" in line:
+                result.train_metrics_clientapp[line["round"]] = MetricRecord(line["train"])
+            if "clients_evaluate" in line:
+                result.evaluate_metrics_clientapp[line["round"]] = MetricRecord(line["clients_evaluate"])
+        ours = {*RESERVED, *self._evaluation(self.session.rounds, None), "echo_mean", "echo_max"}
+        for line in record.evaluations:
+            metrics = {name: value for name, value in line.items() if name not in ours}
+            if metrics:
+                result.evaluate_metrics_serverapp[line["round"]] = MetricRecord(metrics)
+
+    # ------------------------------------------------------------------------------------------------- one exchange
 
     def _trained_by_clients(self, n: int, grid: Grid, run: Run, arrays: ArrayRecord) -> tuple[list[Message], Close]:
         """The valid replies of round n, and why it ended."""
-        self.innovations: dict[str, tuple[int, Tensor, Tensor]] = {}  # by message: client, G [d], statistics [b]
-        # An overridden hook may change the configuration, once a round: who comes later in the round gets the same.
+        self.innovations: dict[str, tuple[int, Tensor]] = {}  # by message: client and G [d + b]
+        # An overridden hook may change the configuration, once a round: a client that comes later gets the same.
         before = dict(run.train_config)
         configs = itertools.chain([run.train_config], (ConfigRecord(dict(before)) for _ in itertools.count()))
 
         def ask() -> Iterable[Message]:
-            self.desk.ask(self.presence.look(grid, len(self.on)))
+            self.desk.ask(self.presence.look(grid, self.session.rounds))
             return self.configure_train(n, arrays, next(configs), grid) if self.presence.free() else []
 
         return self._exchange(run.timeout, ask, lambda question, reply: self._is_innovation(question, reply, n))
@@ -190,18 +255,20 @@ class AlgorithmStrategy(Strategy):
             if question.client is None:
                 self.presence.introduce(question, reply)
                 return False
-            check_round(reply.content, n, required=self.rules.identity == "client-id")
+            wire.check_round(reply.content, n, required=self.rules.identity == "client-id")
             assert question.sent is not None
-            x, _ = self.layout.read(next(iter(question.sent.array_records.values())))  # x_i^t, as it was sent
-            G, statistics = innovation(self.layout, reply.content, x, self.rules.max_norm)
+            layout, rules = self.session.layout, self.rules
+            x = wire.read(layout, next(iter(question.sent.array_records.values())))  # x_i^t, as it was sent
+            returned = wire.returned(layout, reply.content)
+            G = self.session.innovation(x, returned, rules.max_norm, rules.max_statistics)
         except Refused as error:
             self.desk.tally.refuse(error, f"client {question.client}, node {question.to.node}")
             return False
         except Exception as error:  # whatever a stranger can make Flower's records do when they are looked at
-            found = Refused("malformed", f"{type(error).__name__}: {error}"[:300])
+            found = Refused("malformed", f"{type(error).__name__}: {error}")
             self.desk.tally.refuse(found, f"client {question.client}, node {question.to.node}")
             return False
-        self.innovations[reply.metadata.reply_to_message_id] = (question.client, G, statistics)
+        self.innovations[reply.metadata.reply_to_message_id] = (question.client, G)
         return True
 
     # -------------------------------------------------------------------------------------- Flower's hooks of a round
@@ -209,40 +276,33 @@ class AlgorithmStrategy(Strategy):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """A message for each client that is there, has not been asked in this round, and is not still at work."""
+        """A message for each client that is connected, has not been asked in this round, and is not still at work."""
         del arrays, grid  # every client has its own
-        free = self.presence.free()
         sent: dict[bytes, ArrayRecord] = {}  # clients on the same version share one record, and so one upload
         out = []
-        for client, one in free.items():
-            x = self.algorithm.start(self.state, torch.tensor([client]))[0]  # x_i^t                  [d]
+        for client, one in self.presence.free().items():
+            x = self.session.start(client)  # x_i^t                                                   [d + b]
             version = hashlib.sha256(x.numpy().tobytes()).digest()
             if version not in sent:
-                sent[version] = self.layout.record(x, self.statistics)
+                sent[version] = wire.record(self.session.layout, x)
             out.append(self._message(MessageType.TRAIN, one, sent[version], config, server_round))
         return out
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """The algorithm's step, with whoever answered; an empty round is a round too."""
+        """The algorithm's step, with the clients that answered; an empty round is a round too."""
+        del server_round
         replies = list(replies)
-        taken = [self.innovations[reply.metadata.reply_to_message_id] for reply in replies]
-        t, d = server_round - 1, len(self.state.latest)
-        A = torch.tensor([client for client, _, _ in taken], dtype=torch.int64)
-        G = torch.stack([g for _, g, _ in taken]) if taken else self.state.latest.new_empty((0, d))
-        self.state = self.algorithm.aggregate(self.state, t, A, G)
-        if taken:
-            order = A.argsort()
-            self.statistics = torch.stack([statistics for _, _, statistics in taken])[order].mean(0)
-        self.on = with_round(self.on, A)
+        taken = dict(self.innovations[reply.metadata.reply_to_message_id] for reply in replies)
+        self.dropped = self.session.close(taken)
         self.innovations = {}
         return self.arrays(), mean_metrics([reply.content for reply in replies], self.rules.weighted_by)
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """The model to each client that is there, if `rules.evaluate`."""
+        """The model to each client that is connected, if `evaluate`."""
         del grid
         if not self.rules.evaluate:
             return []
@@ -261,4 +321,8 @@ class AlgorithmStrategy(Strategy):
 
     def arrays(self) -> ArrayRecord:
         """The model to evaluate or to ship, as named arrays."""
-        return self.layout.record(self.algorithm.model(self.state), self.statistics)
+        return wire.record(self.session.layout, self.session.model())
+
+    def further_arrays(self) -> Mapping[str, ArrayRecord]:
+        """Further models that the algorithm has, such as FedAWE's last aggregate, as named arrays."""
+        return {name: wire.record(self.session.layout, x) for name, x in self.session.further().items()}

@@ -1,9 +1,10 @@
-"""Models on the wire: Flower's named arrays on one side, a flat vector x [d] on the other, and nothing else let in."""
+"""Models on the wire: Flower's named arrays on one side, a vector x [d + b] on the other, and nothing else let in.
+
+Everything that a client sends and that becomes part of the server's state is checked here: names, dtypes, shapes and
+sizes before anything is decoded, then the numbers.
+"""
 
 import io
-import math
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -13,165 +14,201 @@ from flwr.app import Array, ArrayRecord, Message, RecordDict
 from torch import Tensor
 
 from fedawe.core.errors import UserError
+from fedawe.tasks.layout import Layout
 
 Reason = Literal[
-    "late", "duplicate", "malformed", "names", "shape", "dtype", "version", "non-finite", "norm", "identity", "error"
+    "late",
+    "duplicate",
+    "malformed",
+    "names",
+    "shape",
+    "dtype",
+    "version",
+    "non-finite",
+    "norm",
+    "statistics",
+    "identity",
+    "error",
 ]
-Part = Literal["parameter", "statistic", "constant"]
 
 HEADER = 4096  # bytes that a description of an array may have besides its numbers
 HUGE = 1e25  # an innovation of this norm, echoed and summed up, would leave the range of float32
-STATISTICS = ("running_mean", "running_var")  # what batch normalisation measures, as torch calls it
+LARGEST_STATISTIC = 1e15  # whatever `max_statistics` is: the mean of such numbers has a square in float32
+UNMEASURED = 1e6  # how large statistics are taken to be before any client has measured them
+DETAIL = 300  # characters of a reason that are logged
 ROUND = "server-round"  # Flower's name for the round, from 1
+DTYPES = {torch.float16: "float16", torch.float32: "float32", torch.float64: "float64"}
 
 
 class Refused(Exception):
-    """A reply that is not let in, and why."""
+    """A reply that is not let in, and why; whatever a client wrote into the reason is short and printable."""
 
     def __init__(self, reason: Reason, detail: str) -> None:
-        super().__init__(detail)
+        super().__init__(printable(detail))
         self.reason: Reason = reason
 
 
-@dataclass(frozen=True)
-class Entry:
-    """One named array."""
+def printable(text: str, most: int = DETAIL) -> str:
+    """At most so many characters, in one line.
 
-    name: str
-    shape: tuple[int, ...]
-    dtype: str
-    part: Part
-
-    @property
-    def size(self) -> int:
-        """How many numbers."""
-        return math.prod(self.shape)
-
-
-@dataclass(frozen=True)
-class Layout:
-    """How named arrays and flat vectors correspond, in the order of the record that the server began with.
-
-    parameters  floating point: x, what the algorithm sees
-    statistics  running means and variances of batch normalisation: the mean over whoever answered
-    constants   whatever is not floating point (num_batches_tracked): as the server has it
+    >>> printable("a" * 10 + chr(10), 8), printable(chr(27) + "[31m")
+    ('aaaaaaaa...', '?[31m')
     """
-
-    entries: tuple[Entry, ...]
-    constants: Mapping[str, Array]
-
-    @classmethod
-    def of(cls, arrays: ArrayRecord) -> "Layout":
-        """The layout of a model; refuses what cannot be averaged."""
-        entries = tuple(Entry(name, tuple(one.shape), one.dtype, _part(name, one)) for name, one in arrays.items())
-        if not any(entry.part == "parameter" for entry in entries):
-            raise UserError(f"initial_arrays has no floating-point parameters, only {list(arrays) or 'nothing'}")
-        return cls(entries, {entry.name: arrays[entry.name] for entry in entries if entry.part == "constant"})
-
-    def described(self) -> list[list[Any]]:
-        """As a checkpoint keeps it, to know whether it is for the same model."""
-        return [[entry.name, list(entry.shape), entry.dtype] for entry in self.entries]
-
-    def read(self, arrays: ArrayRecord) -> tuple[Tensor, Tensor]:
-        """Parameters [d] and statistics [b]; refuses names, dtypes, shapes and sizes that are not these."""
-        if set(arrays) != {entry.name for entry in self.entries}:
-            odd = sorted(set(arrays) ^ {entry.name for entry in self.entries})
-            raise Refused("names", f"arrays that are missing or unknown, first {odd[0][:80]!r}")
-        for entry in self.entries:  # all of it before anything is decoded
-            _check(entry, arrays[entry.name])
-        found = {entry.name: _decoded(entry, arrays[entry.name]) for entry in self.entries if entry.part != "constant"}
-        return self._joined("parameter", found), self._joined("statistic", found)
-
-    def record(self, x: Tensor, statistics: Tensor) -> ArrayRecord:
-        """The named arrays of parameters x [d] and statistics [b]."""
-        rest = {"parameter": x, "statistic": statistics}
-        arrays: dict[str, Array] = {}
-        for entry in self.entries:
-            if entry.part == "constant":
-                arrays[entry.name] = self.constants[entry.name]
-                continue
-            values, rest[entry.part] = rest[entry.part][: entry.size], rest[entry.part][entry.size :]
-            arrays[entry.name] = Array(values.numpy().astype(entry.dtype).reshape(entry.shape))
-        return ArrayRecord(arrays)
-
-    def _joined(self, part: Part, found: Mapping[str, npt.NDArray[Any]]) -> Tensor:
-        pieces = [found[entry.name].reshape(-1) for entry in self.entries if entry.part == part]
-        if not pieces:
-            return torch.empty(0, dtype=self.dtype)
-        return torch.cat([torch.from_numpy(piece.astype(self._numpy, copy=True)) for piece in pieces])
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """Of the flat vectors: float64 if anything is, else float32."""
-        return torch.float64 if self._numpy == np.float64 else torch.float32
-
-    @property
-    def _numpy(self) -> type[np.floating[Any]]:
-        return np.float64 if any(entry.dtype == "float64" for entry in self.entries) else np.float32
+    short = text[:most] + ("..." if len(text) > most else "")
+    return "".join(character if character.isprintable() else "?" for character in short)
 
 
-def _part(name: str, array: Array) -> Part:
-    try:
-        kind = np.dtype(array.dtype).kind
-    except TypeError:
-        raise UserError(f"initial_arrays: {name} is {array.dtype}, which numpy does not know") from None
-    if kind != "f":
-        return "constant"
-    return "statistic" if name.endswith(STATISTICS) else "parameter"
+def layout_of(arrays: ArrayRecord) -> Layout:
+    """The layout of the model that a server begins with; refuses what cannot be averaged."""
+    tensors: dict[str, Tensor] = {}
+    for name, array in arrays.items():
+        try:
+            dtype = np.dtype(array.dtype)
+        except TypeError:
+            raise UserError(f"initial_arrays: {name} is {array.dtype}, which numpy does not know") from None
+        try:
+            tensors[name] = torch.from_numpy(_decoded(name, tuple(array.shape), dtype, array).copy())
+        except Refused as error:
+            raise UserError(f"initial_arrays: {error}") from None
+        except TypeError:
+            raise UserError(f"initial_arrays: {name} is {array.dtype}, which torch does not know") from None
+    return Layout.of_tensors(tensors)
 
 
-def _check(entry: Entry, array: Array) -> None:
+def checked_layout(layout: Layout | None, arrays: ArrayRecord) -> Layout:
+    """The layout, which must be that of the arrays; without one it is read from their names."""
+    found = layout_of(arrays)
+    if layout is not None:
+        names = {entry.name: (entry.shape, entry.dtype) for entry in layout.entries}
+        names |= {alias: names[name] for alias, name in layout.aliases.items()}
+        if names != {entry.name: (entry.shape, entry.dtype) for entry in found.entries}:
+            raise UserError("initial_arrays are not those of the layout; both must be made from the same module")
+        found = layout
+    if found.parameters == 0:
+        raise UserError(f"initial_arrays has no floating-point parameters, only {list(arrays) or 'nothing'}")
+    return found
+
+
+def read(layout: Layout, arrays: ArrayRecord) -> Tensor:
+    """The vector [d + b]; refuses names, dtypes, shapes and sizes that are not those of the layout."""
+    entries = {entry.name: entry for entry in layout.entries}
+    entries |= {alias: entries[name] for alias, name in layout.aliases.items()}
+    if set(arrays) != set(entries):
+        odd = sorted(set(arrays) ^ set(entries))
+        raise Refused("names", f"arrays that are missing or unknown, first {odd[0][:80]!r}")
+    for name, entry in entries.items():  # all of it before anything is decoded
+        _check(name, entry.shape, _numpy(entry.dtype), arrays[name])
+    tensors: dict[str, Tensor] = {}
+    for entry in layout.ordered:
+        found = _decoded(entry.name, entry.shape, _numpy(entry.dtype), arrays[entry.name])
+        tensors[entry.name] = torch.from_numpy(found.copy())
+    return layout.vector(tensors)
+
+
+def record(layout: Layout, x: Tensor) -> ArrayRecord:
+    """The named arrays of a vector x [d + b]."""
+    return ArrayRecord({name: Array(tensor.numpy()) for name, tensor in layout.state_dict(x).items()})
+
+
+def _numpy(dtype: torch.dtype) -> np.dtype[Any]:
+    return np.dtype(DTYPES.get(dtype, str(dtype).removeprefix("torch.")))
+
+
+def _check(name: str, shape: tuple[int, ...], dtype: np.dtype[Any], array: Array) -> None:
     """What can be said without decoding anything."""
-    if array.dtype != entry.dtype:
-        raise Refused("dtype", f"{entry.name} is {array.dtype[:20]!r}, not {entry.dtype}")
-    if tuple(array.shape) != entry.shape:
-        raise Refused("shape", f"{entry.name} has {len(array.shape)} dimensions or sizes other than {entry.shape}")
-    nbytes = entry.size * np.dtype(entry.dtype).itemsize
+    if array.dtype != dtype.name:
+        raise Refused("dtype", f"{name} is {array.dtype[:20]!r}, not {dtype.name}")
+    if tuple(array.shape) != shape:
+        raise Refused("shape", f"{name} has {len(array.shape)} dimensions or sizes other than {shape}")
+    nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
     if not nbytes <= len(array.data) <= nbytes + HEADER:
-        raise Refused("shape", f"{entry.name} has {len(array.data)} bytes; expected about {nbytes}")
+        raise Refused("shape", f"{name} has {len(array.data)} bytes; expected about {nbytes}")
 
 
-def _decoded(entry: Entry, array: Array) -> npt.NDArray[Any]:
+def _decoded(name: str, shape: tuple[int, ...], dtype: np.dtype[Any], array: Array) -> npt.NDArray[Any]:
     """The numbers, from numpy's format, by a reader that believes no size that the header claims."""
     stream = io.BytesIO(array.data)
     try:
         if array.stype != "numpy.ndarray" or np.lib.format.read_magic(stream) != (1, 0):
-            raise Refused("malformed", f"{entry.name} is not in numpy's format 1.0")
-        shape, by_column, dtype = np.lib.format.read_array_header_1_0(stream)
+            raise Refused("malformed", f"{name} is not in numpy's format 1.0")
+        inside, by_column, kind = np.lib.format.read_array_header_1_0(stream)
     except (ValueError, TypeError, SyntaxError, EOFError) as error:
-        raise Refused("malformed", f"{entry.name} cannot be decoded ({type(error).__name__})") from None
-    if dtype != np.dtype(entry.dtype):
-        raise Refused("dtype", f"{entry.name} is {dtype} inside, not {entry.dtype}")
-    if shape != entry.shape or len(array.data) - stream.tell() != entry.size * dtype.itemsize:
-        raise Refused("shape", f"{entry.name} is of another shape inside than {entry.shape}")
-    values = np.frombuffer(array.data, dtype, offset=stream.tell())
+        raise Refused("malformed", f"{name} cannot be decoded ({type(error).__name__})") from None
+    if kind != dtype:
+        raise Refused("dtype", f"{name} is {kind} inside, not {dtype}")
+    if inside != shape or len(array.data) - stream.tell() != int(np.prod(shape, dtype=np.int64)) * kind.itemsize:
+        raise Refused("shape", f"{name} is of another shape inside than {shape}")
+    values = np.frombuffer(array.data, kind, offset=stream.tell())
     return values.reshape(shape, order="F" if by_column else "C")
 
 
-def innovation(layout: Layout, reply: RecordDict, x: Tensor, max_norm: float) -> tuple[Tensor, Tensor]:
-    """G = x - what the client returned [d], and its statistics [b]; refuses what must not touch the model."""
+def returned(layout: Layout, reply: RecordDict) -> Tensor:
+    """The vector [d + b] that a reply carries."""
     if len(reply.array_records) != 1:
         raise Refused("malformed", f"{len(reply.array_records)} records of arrays; expected one")
-    returned, statistics = layout.read(next(iter(reply.array_records.values())))
-    G = x - returned
-    if not (torch.isfinite(G).all() and torch.isfinite(statistics).all()):
+    x = read(layout, next(iter(reply.array_records.values())))
+    if not torch.isfinite(x).all():
         raise Refused("non-finite", "numbers that are not finite")
+    return x
+
+
+def innovation(layout: Layout, x: Tensor, returned: Tensor, max_norm: float) -> Tensor:
+    """G = x - what the client returned, of the parameters, [d]."""
+    G = x[: layout.parameters] - returned[: layout.parameters]
     norm, limit = float(torch.linalg.vector_norm(G, dtype=torch.float64)), min(max_norm or HUGE, HUGE)
-    if norm > limit:
+    if not norm <= limit:
         raise Refused("norm", f"an innovation of norm {norm:.4g}, above {limit:.4g}")
-    return G, statistics
+    return G
+
+
+def check_statistics(layout: Layout, returned: Tensor, last: Tensor, measured: bool, max_statistics: float) -> None:
+    """Refuses buffers that must not become the server's: `last` [b] are those that it has.
+
+    A variance is not negative. In every tensor of buffers the largest is at most `max_statistics` times the largest
+    that the server has in it (1, if that is less; a million, before any client has measured it).
+    """
+    found, at = returned[layout.parameters :], 0
+    if (found[layout.variances] < 0).any():
+        raise Refused("statistics", "a value of running_var that is negative")
+    for entry in layout.ordered:
+        if entry.kind != "buffer":
+            continue
+        own, theirs = last[at : at + entry.size], found[at : at + entry.size]
+        at += entry.size
+        if entry.size == 0:
+            continue
+        scale = max(1.0 if measured else UNMEASURED, float(own.abs().max()))
+        limit = min(max_statistics * scale if max_statistics else LARGEST_STATISTIC, LARGEST_STATISTIC)
+        largest = float(theirs.abs().max())
+        if largest > limit:
+            raise Refused(
+                "statistics",
+                f"{entry.name} has a value of size {largest:.4g}, above {limit:.4g} (max-statistics times what the "
+                "server has)",
+            )
+
+
+def unfit(layout: Layout, x: Tensor) -> str | None:
+    """Why a vector [d + b] must not become the server's, looked at in the dtypes that it is sent in; None if it may."""
+    for name, tensor in layout.state_dict(x).items():
+        if tensor.is_floating_point() and not torch.isfinite(tensor).all():
+            return f"{name} would not be finite in {str(tensor.dtype).removeprefix('torch.')}"
+    if (x[layout.parameters :][layout.variances] < 0).any():
+        return "a running variance would be negative"
+    return None
 
 
 def check_round(reply: RecordDict, server_round: int, required: bool) -> None:
     """A reply that says which round it is for must be for this one; our own client apps always say it."""
-    configs = [record[ROUND] for record in reply.config_records.values() if ROUND in record]
-    said = configs + [record[ROUND] for record in reply.metric_records.values() if ROUND in record]
+    configs = [one[ROUND] for one in reply.config_records.values() if ROUND in one]
+    said = configs + [one[ROUND] for one in reply.metric_records.values() if ROUND in one]
     if any(one != server_round for one in said) or (required and not said):
-        raise Refused("version", f"a reply for round {said[0] if said else 'unknown'!r}, not {server_round}")
+        first = said[0] if said and isinstance(said[0], int | float) else "that is not a number" if said else "unknown"
+        raise Refused("version", f"a reply for round {first}, not {server_round}")
 
 
 def payload(message: Message) -> int:
     """Bytes of arrays that a message carries."""
     if not message.has_content():
         return 0
-    return sum(len(array.data) for record in message.content.array_records.values() for array in record.values())
+    return sum(len(array.data) for one in message.content.array_records.values() for array in one.values())

@@ -2,7 +2,7 @@
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any
 
@@ -20,15 +20,17 @@ from fedawe.experiments.names import Spec
 from fedawe.experiments.settings import OWN, Settings, is_recorded
 from fedawe.tasks.base import Task
 from fedawe.tasks.named import NamedTask, is_image_set
+from fedawe.tasks.partition import PARTITIONS
 from fedawe.tasks.quadratic import Quadratic
+from fedawe.tasks.synthetic import Synthetic
 from fedawe.training.local import Local, Rate
 
-CLIENTS = 100
-BUILT_IN_TASKS = ("digits", "quadratic")
+TASKS = {"synthetic": Synthetic}
+RATES = {"quadratic": 0.005, "chars": 1.0}  # eta0 of tasks for which 0.1 is not a good choice
 
 
-def experiment_of(settings: Settings, algorithms: Sequence[str], seeds: Sequence[int]) -> Experiment:
-    """The experiment that these settings describe."""
+def experiment_of(settings: Settings, algorithms: Sequence[str] = (), seeds: Sequence[int] = (0, 1, 2)) -> Experiment:
+    """The experiment that these settings describe; without names, the algorithms of the paper that can run."""
     availability = _availability(settings)
     recorded = availability if isinstance(availability, Trace) else None
     task, p = _task(settings, recorded)
@@ -93,7 +95,7 @@ def _own(spec: Spec, common: Local, schedule: Any) -> Local:
 
 
 def _local(settings: Settings) -> Local:
-    eta0 = settings.eta0 if settings.eta0 is not None else 0.005 if settings.task == "quadratic" else 0.1
+    eta0 = settings.eta0 if settings.eta0 is not None else RATES.get(settings.task, 0.1)
     batch = settings.batch if settings.batch is not None else 128 if _is_image_set(settings) else 32
     return Local(Rate(eta0, settings.schedule), settings.steps, batch, settings.clip_grad, settings.batches)
 
@@ -109,65 +111,108 @@ def _availability(settings: Settings) -> Dynamics | Trace:
     return out
 
 
-def _clients(settings: Settings, recorded: Trace | None) -> int:
-    if recorded is not None:
-        if settings.clients not in (None, recorded.clients):
-            raise UserError(f"{settings.dynamics} has {recorded.clients} clients; asked for were {settings.clients}")
-        return recorded.clients
-    if settings.clients is not None:
-        return settings.clients
-    return len(settings.p) if len(settings.p) > 1 else 2 if settings.task == "quadratic" else CLIENTS
-
-
 def _task(settings: Settings, recorded: Trace | None) -> tuple[Task | Callable[[int], Task], Any]:
     """The task, and base probabilities if there are any."""
-    clients = _clients(settings, recorded)
     p: Any = settings.p or None
-    if clients < 1:
+    if recorded is not None and settings.clients not in (None, recorded.clients):
+        raise UserError(f"{settings.dynamics} has {recorded.clients} clients; asked for were {settings.clients}")
+    # How many clients there must be, if anything says so.
+    clients = settings.clients
+    if clients is None:
+        clients = recorded.clients if recorded is not None else len(settings.p) if len(settings.p) > 1 else None
+    if clients is not None and clients < 1:
         raise UserError(f"clients is {clients}; expected a whole number from 1")
-    if p is not None and len(p) not in (1, clients):
+    if p is not None and clients is not None and len(p) not in (1, clients):
         raise UserError(f"p has {len(p)} numbers for {clients} clients; give one for all or one for each")
     if settings.task == "quadratic":
-        if settings.image_size is not None or settings.evaluate_received:
-            raise UserError("image_size and evaluate_received are for data; omit them for quadratic")
-        if p is None and recorded is None:
-            p = np.linspace(0.9, 0.3, clients)  # the smaller its optimum, the more often a client is available
-        return Quadratic(torch.linspace(0, 100, clients, dtype=torch.float64)[:, None]), p
-    if ":" in settings.task or settings.task in names.registered("tasks"):
-        return _own_task(names.parse(settings.task, "tasks", {}), settings), p
-    kept = _is_image_set(settings)
+        return _quadratic(settings, clients or 2, p, recorded)
+    if _is_own(settings.task):
+        return _own_task(names.parse(settings.task, "tasks", TASKS), settings, clients), p
     named = NamedTask(
         settings.task,
-        settings.model or ("paper" if kept else "mlp"),
-        clients,
+        settings.model,
+        settings.clients,
         settings.alpha,
         settings.image_size,
-        settings.augment or ("image" if kept else "none"),
+        settings.augment or ("image" if is_image_set(settings.task) else "none"),
         settings.keep_empty,
         settings.data,
+        _partition(settings),
+        settings.validation,
     )
+    if clients is not None and isinstance(named.partition, str) and named.partition != "natural":
+        named = dataclasses.replace(named, clients=clients)
     return named, p
 
 
+def _quadratic(settings: Settings, clients: int, p: Any, recorded: Trace | None) -> tuple[Task, Any]:
+    if settings.image_size is not None or settings.evaluate_received:
+        raise UserError("image_size and evaluate_received are for data; omit them for quadratic")
+    _refuse_unused(settings, ())
+    if p is None and recorded is None:
+        p = np.linspace(0.9, 0.3, clients)  # the smaller its optimum, the more often a client is available
+    return Quadratic(torch.linspace(0, 100, clients, dtype=torch.float64)[:, None]), p
+
+
+def _partition(settings: Settings) -> Any:
+    """A partition by name, or a user's function (labels, seed); `--clients` goes to an option of that name."""
+    if settings.partition is None or settings.partition in PARTITIONS:
+        return settings.partition
+    spec = names.parse(settings.partition, "partitions", dict.fromkeys(PARTITIONS))
+    if spec.name in PARTITIONS or not callable(spec.target):
+        raise UserError(
+            f"partition is {settings.partition!r}; expected {', '.join(PARTITIONS)} without options, or a function "
+            "(labels, seed) that gives the samples of each client"
+        )
+    known = spec.parameters()
+    given = {"clients": settings.clients} if settings.clients is not None and "clients" in known else {}
+    options = {**given, **spec.read_options(*given, "labels", "seed")}
+    return partial(spec.target, **options) if options else spec.target
+
+
+def _is_own(task: str) -> bool:
+    """Whether the task is made by a class or function that is told its options."""
+    return ":" in task or task in TASKS or task in names.registered("tasks")
+
+
 def _is_image_set(settings: Settings) -> bool:
-    return settings.task not in BUILT_IN_TASKS and ":" not in settings.task and is_image_set(settings.task)
+    return settings.task != "quadratic" and not _is_own(settings.task) and is_image_set(settings.task)
 
 
-def _own_task(spec: Spec, settings: Settings) -> Task | Callable[[int], Task]:
-    """A user's task: an object, a class, or a function of the seed; `--clients` goes to an option of that name."""
+def _own_task(spec: Spec, settings: Settings, clients: int | None) -> Task | Callable[[int], Task]:
+    """A task that says itself how it is made: an object, a class, or a function of the seed.
+
+    `--clients`, `--model` and `--validation` go to options of those names.
+    """
+    known = {} if isinstance(spec.target, Task) else spec.parameters()
+    flags = {"clients": clients, "model": settings.model, "validation": settings.validation}
+    given = {name: value for name, value in flags.items() if value is not None and name in known}
+    _refuse_unused(settings, given)
     if isinstance(spec.target, Task):
         return spec.target
     if not callable(spec.target):
         raise UserError(f"{settings.task} is a {type(spec.target).__name__}; expected a task, its class or a function")
-    known = spec.parameters()
-    given = {"clients": settings.clients} if settings.clients is not None and "clients" in known else {}
     options = {**given, **spec.read_options(*given, "seed")}
     if "seed" in known or not isinstance(spec.target, type):
         return partial(spec.target, **options) if options else spec.target
-    if not issubclass(spec.target, Task):
-        raise UserError(f"{settings.task} is no fedawe.tasks.Task; derive it from fedawe.tasks.Task")
     required = [each for each in inspect.signature(spec.target).parameters.values() if each.default is each.empty]
     missing = [each.name for each in required if each.name not in options and each.kind is each.POSITIONAL_OR_KEYWORD]
     if missing:
         raise UserError(f"{settings.task} needs {', '.join(missing)}; write {settings.task}:{missing[0]}=...")
-    return spec.target(**options)
+    made: Any = spec.target(**options)
+    if not isinstance(made, Task) and not callable(made):
+        raise UserError(f"{settings.task} is no fedawe.tasks.Task; derive it from fedawe.tasks.Task")
+    out: Task | Callable[[int], Task] = made
+    return out
+
+
+def _refuse_unused(settings: Settings, used: Collection[str]) -> None:
+    """Refuses flags about data that is shared out, for a task that shares out none."""
+    default = Settings()
+    for name in ("model", "image_size", "partition", "alpha", "validation", "augment", "keep_empty"):
+        if name not in used and getattr(settings, name) != getattr(default, name):
+            flag = f"--{name.replace('_', '-')}"
+            raise UserError(
+                f"{flag} has no meaning for the task {settings.task}; omit it (an option of a task is "
+                f"written {settings.task.partition(':')[0]}:{name}=...)"
+            )

@@ -13,30 +13,28 @@ from fedawe.core.files import write_atomically
 KEPT = 2  # the newest, and the one before in case the newest is damaged
 
 
-def save(folder: Path, state: State, keep: int = KEPT) -> None:
-    """The state after its round; all but the newest `keep` are removed."""
+def save(folder: Path, state: State) -> None:
+    """The state after its round; all but the newest two are removed."""
     content = to_bytes(pack(state))
     write_atomically(folder / f"checkpoint-{state.t + 1:08d}-{_digest(content)}.safetensors", content)
-    for old in _newest_first(folder)[keep:]:
+    prune(folder, KEPT)
+
+
+def prune(folder: Path, keep: int) -> None:
+    """Remove all checkpoints but the newest."""
+    for old in newest_first(folder)[keep:]:
         old.unlink(missing_ok=True)
 
 
 def load(folder: Path, like: S, usable: Callable[[int], bool], warn: Callable[[str], None]) -> S | None:
     """The newest state that is undamaged and `usable` (asked with its number of rounds); None if there is none."""
-    for path in _newest_first(folder):
-        _, rounds, digest = path.stem.split("-")
-        content = path.read_bytes()
-        if _digest(content) != digest:
+    for path in newest_first(folder):
+        rounds, content = path.stem.split("-")[1], path.read_bytes()
+        if not is_whole(path):
             warn(f"{path}: the checkpoint is damaged; going back to the one before")
         elif usable(int(rounds)):
             return unpack(like, safetensors.torch.load(content))
     return None
-
-
-def clear(folder: Path) -> None:
-    """The run diverged: nothing can go on from its checkpoints."""
-    for path in _newest_first(folder):
-        path.unlink(missing_ok=True)
 
 
 def to_bytes(tensors: dict[str, torch.Tensor]) -> bytes:
@@ -44,8 +42,14 @@ def to_bytes(tensors: dict[str, torch.Tensor]) -> bytes:
     return safetensors.torch.save({name: tensor.contiguous() for name, tensor in tensors.items()})
 
 
-def _newest_first(folder: Path) -> list[Path]:
+def newest_first(folder: Path) -> list[Path]:
+    """The checkpoints in a folder."""
     return sorted(folder.glob("checkpoint-*-*.safetensors"), reverse=True)
+
+
+def is_whole(path: Path) -> bool:
+    """Whether a checkpoint is as it was written: its name holds its checksum."""
+    return _digest(path.read_bytes()) == path.stem.split("-")[2]
 
 
 def _digest(content: bytes) -> str:

@@ -5,8 +5,11 @@ OUT/traces/seed-0.npz             the trace of a seed
 OUT/clients/seed-0.npz            what the clients of a seed have: sizes, label frequencies, base probabilities
 OUT/fedawe/seed-0/record.jsonl    one run: header, evaluations, last line
 OUT/fedawe/seed-0/model.safetensors
+
+All of it follows from the experiment, so a file that is damaged is written again.
 """
 
+import hashlib
 import io
 import json
 from collections.abc import Callable, Iterator, Sequence
@@ -24,9 +27,20 @@ from fedawe.core.environment import environment
 from fedawe.core.errors import UserError
 from fedawe.core.files import new_folder, write_atomically
 from fedawe.experiments.definition import Definition, Population
+from fedawe.results import record as records
+from fedawe.results.record import FORMAT
 
-FORMAT = 2
 HEAD = "experiment.json"
+LONGEST = 200  # characters of a folder name
+
+
+def path_of_run(out: Path, label: str, seed: int) -> Path:
+    """Where a run is kept: characters of the label that cannot be in a file name are quoted, and a label that is too
+    long for one is cut."""
+    name = quote(label, safe="()=,. +")
+    if len(name) > LONGEST:
+        name = f"{name[: LONGEST - 17]}~{hashlib.sha256(label.encode()).hexdigest()[:16]}"
+    return out / name / f"seed-{seed}"
 
 
 class Folder:
@@ -36,12 +50,12 @@ class Folder:
         self.out, self.experiment, self.command = out, experiment, command
 
     def of_run(self, label: str, seed: int) -> Path:
-        """Where a run is kept; characters of the label that cannot be in a file name are quoted."""
-        return self.out / quote(label, safe="()=,. +") / f"seed-{seed}"
+        """Where a run is kept."""
+        return path_of_run(self.out, label, seed)
 
     def check(self) -> None:
         """Refuses a folder that holds something else; writes nothing."""
-        was = self._head()
+        was = self._head(lambda _: None)
         if was is None:
             return
         before, now = dict(was.get("experiment", {})), self.experiment.described()
@@ -57,21 +71,24 @@ class Folder:
 
     def stacked(self) -> bool | None:
         """How clients were grouped when it began, which decides the last bits of a result; None if it has not begun."""
-        was = self._head()
-        return None if was is None else bool(was["stacked"])
+        was = self._head(lambda _: None)
+        if was is not None:
+            return bool(was["stacked"])
+        headers = (records.read(path).header for path in sorted(self.out.glob(f"*/seed-*/{records.NAME}")))
+        return next((bool(header["stacked"]) for header in headers if "stacked" in header), None)
 
-    def _head(self) -> dict[str, Any] | None:
-        """What the folder says of itself; None if nothing has begun in it."""
+    def _head(self, warn: Callable[[str], None]) -> dict[str, Any] | None:
+        """What the folder says of itself; None if nothing has begun in it, or if what it says is damaged."""
         path = self.out / HEAD
         try:
             if path.exists():
-                was = json.loads(path.read_text(encoding="utf-8"))
-                if not isinstance(was, dict) or was.get("format") != FORMAT:
+                was = read_head(path)
+                if was is None:
+                    warn(f"{path} is damaged; it is written again")
+                elif was.get("format") != FORMAT:
                     raise UserError(f"{self.out} was written by another version of fedawe; choose another --out")
                 return was
             names = [each.name for each in self.out.iterdir()] if self.out.exists() else []
-        except json.JSONDecodeError:
-            raise UserError(f"{path} is damaged; delete the folder or choose another --out") from None
         except OSError as error:  # a file, or a folder that may not be read
             raise UserError(
                 f"{self.out} is not the folder of an experiment ({error.strerror}); choose another --out"
@@ -93,12 +110,12 @@ class Folder:
                 yield
         except filelock.Timeout:
             raise UserError(f"{self.out} is in use by another process; wait for it, or choose another --out") from None
-        except PermissionError as error:
+        except OSError as error:  # no permission, a read-only file system, a full disk
             raise UserError(f"{error.filename or self.out}: cannot be written ({error.strerror})") from None
 
     def prepare(self, populations: Sequence[Population], stacked: bool, warn: Callable[[str], None]) -> None:
         """What all runs share; a trace that is already there must be the beginning of this one."""
-        was, now = self._head(), environment()
+        was, now = self._head(warn), environment()
         if was is not None and (found := first_difference(was.get("environment"), now)) is not None:
             warn(f"{self.out} was begun with {other(*found)}: results may differ in their last bits")
         head = {
@@ -109,22 +126,46 @@ class Folder:
             "environment": now if was is None else was.get("environment", now),
         }
         if head != was:
-            write_atomically(self.out / HEAD, (json.dumps(head, indent=1) + "\n").encode())
+            write_atomically(self.out / HEAD, head_content(head))
         for population in populations:
-            self._trace(population)
-            clients = new_folder(self.out / "clients") / f"seed-{population.seed}.npz"
-            if not clients.exists():
-                write_atomically(clients, _clients(population))
+            self._trace(population, warn)
+            clients, content = new_folder(self.out / "clients") / f"seed-{population.seed}.npz", _clients(population)
+            if clients.exists() and clients.read_bytes() != content:
+                warn(f"{clients} is damaged; it is written again")
+            if not clients.exists() or clients.read_bytes() != content:
+                write_atomically(clients, content)
 
-    def _trace(self, population: Population) -> None:
+    def _trace(self, population: Population, warn: Callable[[str], None]) -> None:
         path, trace = new_folder(self.out / "traces") / f"seed-{population.seed}.npz", population.trace
         if path.exists():
-            before = Trace.load(path).on
-            if not np.array_equal(before, trace.on[: len(before)]):
-                raise UserError(f"{path}: another trace than that of this experiment; choose another --out")
-            if len(before) == trace.rounds:
-                return
+            try:
+                before = Trace.load(path).on
+            except UserError as error:
+                warn(f"{error}; it is written again")
+            else:
+                if not np.array_equal(before, trace.on[: len(before)]):
+                    raise UserError(f"{path}: another trace than that of this experiment; choose another --out")
+                if len(before) == trace.rounds:
+                    return
         trace.save(path)
+
+
+def head_content(head: dict[str, Any]) -> bytes:
+    """What `experiment.json` holds: the head, and a checksum of it."""
+    return (json.dumps({**head, "sha256": _checksum(head)}, indent=1) + "\n").encode()
+
+
+def read_head(path: Path) -> dict[str, Any] | None:
+    """The head in `experiment.json`; None if it is damaged."""
+    try:
+        head = json.loads(path.read_text(encoding="utf-8"))
+        return head if isinstance(head, dict) and head.pop("sha256", None) == _checksum(head) else None
+    except (ValueError, RecursionError):
+        return None
+
+
+def _checksum(head: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(head, sort_keys=True).encode()).hexdigest()
 
 
 def other(name: str, before: Any, now: Any) -> str:

@@ -1,8 +1,9 @@
-"""Algorithms, tasks and dynamics as people write them: `fedau:K=20`, `my.rules:Mine:beta=0.9`, `study.py:Mine`.
+"""Algorithms, tasks, dynamics and partitions as people write them: `fedau:K=20`, `my.rules:Mine:beta=0.9`.
 
 A name is one of this package's, one that an installed package registers through an entry point (groups
-`fedawe.algorithms`, `fedawe.tasks`, `fedawe.availability`), or says where to find the object: a module that can be
-imported or the path of a Python file, a colon, and the name in it. Options follow after a further colon.
+`fedawe.algorithms`, `fedawe.tasks`, `fedawe.availability`, `fedawe.partitions`), or says where to find the object: a
+module that can be imported or the path of a Python file, a colon, and the name in it. Options follow after a further
+colon.
 """
 
 import dataclasses
@@ -22,7 +23,7 @@ import cloudpickle
 
 from fedawe.core.errors import UserError
 
-Group = Literal["algorithms", "tasks", "availability"]
+Group = Literal["algorithms", "tasks", "availability", "partitions"]
 
 
 @dataclass(frozen=True)
@@ -92,10 +93,10 @@ def parse(text: str, group: Group, built_in: Mapping[str, Any]) -> Spec:
         return Spec(name, built_in[name], _options(rest, text, name))
     if name in registered(group):
         return Spec(name, _loaded(entry_points(group=f"fedawe.{group}")[name]), _options(rest, text, name))
-    attribute, _, options = rest.partition(":")
-    if attribute.isidentifier():
-        return Spec(attribute, _attribute(name, attribute), _options(options, text, f"{name}:{attribute}"))
-    one = {"algorithms": "algorithm", "tasks": "task", "availability": "dynamics"}[group]
+    word, _, options = rest.partition(":")
+    if word.isidentifier():
+        return Spec(word, attribute(name, word), _options(options, text, f"{name}:{word}"))
+    one = {"algorithms": "algorithm", "tasks": "task", "availability": "dynamics", "partitions": "partition"}[group]
     known = ", ".join([*built_in, *sorted(registered(group))])
     raise UserError(
         f"unknown {one} {name!r}; choose from {known}, or write where yours is, as in my_module:Name or file.py:Name"
@@ -140,7 +141,8 @@ def _by_value(module: types.ModuleType) -> types.ModuleType:
     return module
 
 
-def _attribute(place: str, name: str) -> Any:
+def attribute(place: str, name: str) -> Any:
+    """What a module, or a Python file, defines under a name."""
     module = module_from(place)
     if not hasattr(module, name):
         found = [each for each in vars(module) if not each.startswith("_")]

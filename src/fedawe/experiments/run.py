@@ -17,9 +17,9 @@ from fedawe.core.errors import Diverged, UserError
 from fedawe.core.files import new_folder, write_atomically
 from fedawe.experiments import checkpoint
 from fedawe.experiments.definition import Population
-from fedawe.experiments.folder import FORMAT, Folder, other
+from fedawe.experiments.folder import Folder, other
 from fedawe.results import record as records
-from fedawe.results.record import Line, Record
+from fedawe.results.record import FORMAT, Line, Record
 from fedawe.training import diagnostics
 from fedawe.training.engines import Engine
 from fedawe.training.simulate import simulate
@@ -144,7 +144,7 @@ class Run:
                 end = self._rounds(state, kept, engine, writer, write, tell)
             except Diverged as stopped:
                 end = {"status": "diverged", "message": f"{self.name}: {stopped}"}
-                checkpoint.clear(self.path)
+                checkpoint.prune(self.path, 0)  # nothing can go on from there
             write({"kind": "end", **end})
         return records.read(file)
 
@@ -180,11 +180,12 @@ class Run:
                 last = evaluate(n, len(step.A))
             if n % self.checkpoint_every == 0 or n == total:  # the last one is where a longer run goes on
                 writer.sync()  # a checkpoint promises that every evaluation before it is on the disk
-                checkpoint.save(self.path, state, keep=1 if n == total else checkpoint.KEPT)
+                checkpoint.save(self.path, state)
             tell(Progress(self.name, n, total, len(step.A), last, deciding))
         x, layout = self.algorithm.model(state), population.task.layout
         model = checkpoint.to_bytes({"x": x} if layout is None else layout.state_dict(x))
         write_atomically(self.path / MODEL, model)
+        checkpoint.prune(self.path, 1)
         return {"status": "complete", "model_sha256": hashlib.sha256(model).hexdigest()}
 
     def _metrics(self, state: State, engine: Engine) -> Line:

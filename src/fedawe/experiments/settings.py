@@ -1,12 +1,11 @@
 """An experiment as the command line describes it: every flag, its default, and what it means."""
 
 import dataclasses
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-from fedawe.experiments.flags import File, Number, Numbers, Whole
+from fedawe.experiments.flags import File, Number, Numbers, Whole, Word
 
 OWN = ("eta0", "clip_grad")  # what an algorithm may have of its own in how its clients train
 
@@ -16,10 +15,13 @@ class Settings:
     """Everything that the runs of one folder share."""
 
     task: str = "digits"
-    """digits (bundled handwritten digits), quadratic (the paper's Example 1), the path of your own .npz,
-    a data set added with `fedawe data` (svhn, cifar10, cinic10), or a task of your own: my.tasks:Text, tasks.py:Text"""
-    model: Literal["softmax", "mlp", "cnn", "paper"] | None = None
-    """network (default: paper, the paper's own, for svhn, cifar10 and cinic10; mlp for the others)"""
+    """digits (bundled handwritten digits), chars (the next character of Python's documentation), synthetic (as in
+    synthetic:alpha=0.5,beta=0.5), quadratic (the paper's Example 1), the path of your own .npz, .csv or .parquet or of
+    a folder of LEAF, a data set added with `fedawe data` (svhn, cifar10, cinic10), or a task of your own:
+    my.tasks:Text, tasks.py:Text"""
+    model: Literal["softmax", "mlp", "cnn", "paper", "lstm"] | None = None
+    """network (default: paper, the paper's own, for sets of `fedawe data`; lstm for chars; softmax for synthetic; mlp
+    for the others)"""
     image_size: Whole = None
     """height and width to which images are shrunk by averaging; a divisor of theirs (default: as they are)"""
     dynamics: str = "sine"
@@ -28,15 +30,20 @@ class Settings:
     p: Numbers = ()
     """base probabilities: one for all clients or one for each (default: the paper's rule, from the labels they have)"""
     clients: Whole = None
-    """how many (default 100, 2 for quadratic, or as in the recorded trace)"""
-    alpha: float = 0.1
-    """Dirichlet parameter of the partition; smaller is more uneven"""
+    """how many (default: as the data or the recorded trace says; else 100, 30 for synthetic, 2 for quadratic)"""
+    partition: Word = None
+    """natural (the data says which client has which sample), dirichlet, iid, or a function (labels, seed) of your own:
+    my.parts:by_day, parts.py:by_day (default: natural where the data says it, else dirichlet)"""
+    alpha: Number = None
+    """parameter of the dirichlet partition; smaller is more uneven (default 0.1)"""
+    validation: Number = None
+    """share of every client's samples that is held out, as in 0.1, to choose rates on (default: none)"""
     rounds: Whole = None
     """how many (default 300, or as in the recorded trace); more than before extends finished runs"""
     round_seconds: Number = None
     """length of a round, for a recorded trace of intervals in seconds"""
     eta0: Number = None
-    """local learning rate (default 0.1; 0.005 for quadratic); one algorithm's own: fedawe:eta0=0.2"""
+    """local learning rate (default 0.1; 1 for chars, 0.005 for quadratic); one algorithm's own: fedawe:eta0=0.2"""
     schedule: Literal["paper", "constant"] = "paper"
     """paper: eta0 / sqrt(t/10 + 1)"""
     steps: int = 10
@@ -58,17 +65,6 @@ class Settings:
     """keep clients that the partition leaves without data"""
     data: File = None
     """folder of the data sets added with `fedawe data` (default: $FEDAWE_DATA, or the user's cache)"""
-
-    def experiment(self, algorithms: Sequence[str] = (), seeds: Sequence[int] = (0, 1, 2)) -> Any:
-        """The experiment, with every default filled in; without names, the algorithms of the paper that can run."""
-        from fedawe.experiments.build import experiment_of  # PyTorch and all that; a parser needs none of it
-
-        return experiment_of(self, algorithms, seeds)
-
-
-def replaced(settings: Settings, **changes: Any) -> Settings:
-    """The settings with some changes."""
-    return dataclasses.replace(settings, **changes)
 
 
 def is_recorded(dynamics: str) -> bool:

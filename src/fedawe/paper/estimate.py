@@ -13,7 +13,7 @@ from fedawe.paper.plan import Planned
 from fedawe.results import record as records
 from fedawe.training.engines import one_thread
 from fedawe.training.engines.calibrate import seconds_per_client
-from fedawe.training.local import STACK
+from fedawe.training.shares import STACK
 
 
 @dataclass(frozen=True)

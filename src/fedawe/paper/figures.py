@@ -11,6 +11,7 @@ from fedawe.availability.dynamics import DYNAMICS as KNOWN
 from fedawe.availability.dynamics import InterleavedSine
 from fedawe.availability.trace import Trace
 from fedawe.core.palette import LOOKS
+from fedawe.experiments.build import experiment_of
 from fedawe.paper.found import Ran, metric_of
 from fedawe.paper.outcome import Outcome
 from fedawe.paper.plan import DYNAMICS, FIGURE3, NAMES, Plan
@@ -75,7 +76,7 @@ def fig5(plan: Plan, _: Sequence[Ran]) -> Outcome:
 def _clients(plan: Plan, data: str, clients: int) -> RunSet:
     """Only a partition and its probabilities, without runs."""
     changes = {"clients": clients, "rounds": 1, "keep_empty": True, "data": plan.data}
-    population = plan.preset.on(data, "stationary", **changes).experiment().population(0)
+    population = experiment_of(plan.preset.on(data, "stationary", **changes)).population(0)
     sizes, frequencies = population.task.sizes, population.task.frequencies
     assert sizes is not None
     return RunSet(Path(), "", {}, {}, (), clients={0: Clients(sizes, frequencies, population.p)})

@@ -11,6 +11,7 @@ from typing import Any
 
 from fedawe.algorithms import PAPER, name_of
 from fedawe.core.errors import UserError
+from fedawe.experiments.build import experiment_of
 from fedawe.experiments.experiment import Experiment
 from fedawe.experiments.names import Spec
 from fedawe.experiments.settings import Settings
@@ -80,8 +81,7 @@ class Planned:
 
     def experiment(self) -> Experiment:
         """The experiment itself."""
-        found: Experiment = self.settings.experiment([str(variant) for variant in self.variants], self.seeds)
-        return found
+        return experiment_of(self.settings, [str(variant) for variant in self.variants], self.seeds)
 
     def variant(self, name: str) -> Variant | None:
         """The first variant of an algorithm, if it is compared."""

@@ -9,7 +9,8 @@ import math
 import os
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -18,6 +19,7 @@ from fedawe.core.files import write_atomically
 
 Line = dict[str, Any]
 NAME = "record.jsonl"
+FORMAT = 2  # of a record and of an experiment's folder
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,13 @@ class Record:
     evaluations: list[Line]
     end: Line | None  # how it ended: {"status": "complete" | "diverged", "message": ...}; None while it has not
     problem: str | None = None
+    rounds: list[Line] = field(default_factory=list)  # of a deployment: clients, refusals, bytes, seconds of each round
+
+    @property
+    def lines(self) -> list[Line]:
+        """Everything between header and end, as it was written: of one round first the round, then its evaluation."""
+        found = [*self.rounds, *self.evaluations]
+        return sorted(found, key=lambda line: (line["round"], line["kind"] == "evaluation"))
 
     @property
     def status(self) -> str:
@@ -83,7 +92,8 @@ def read(path: Path) -> Record:
     if not lines or lines[0].get("kind") != "header":
         return Record(path, {}, [], None, problem or f"{path}: has no header line")
     end = lines[-1] if lines[-1].get("kind") == "end" else None
-    return Record(path, lines[0], [line for line in lines if line.get("kind") == "evaluation"], end, problem)
+    evaluations, rounds = ([line for line in lines if line.get("kind") == kind] for kind in ("evaluation", "round"))
+    return Record(path, lines[0], evaluations, end, problem, rounds)
 
 
 class Writer:
@@ -95,19 +105,28 @@ class Writer:
 
     def write(self, line: Line) -> None:
         """One line, handed to the operating system at once: a killed process loses none of it."""
-        self.file.write(seal(line) + "\n")
-        self.file.flush()
+        try:
+            self.file.write(seal(line) + "\n")
+            self.file.flush()
+        except OSError as error:
+            raise UserError(f"cannot write {self.file.name}: {error.strerror}") from None
 
     def sync(self) -> None:
         """To the disk."""
-        os.fsync(self.file.fileno())
+        try:
+            os.fsync(self.file.fileno())
+        except OSError as error:
+            raise UserError(f"cannot write {self.file.name}: {error.strerror}") from None
 
     def __enter__(self) -> "Writer":
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.sync()
-        self.file.close()
+        try:
+            self.sync()
+        finally:
+            with suppress(OSError):  # what could not be written was told of already
+                self.file.close()
 
 
 def not_finite(metrics: Mapping[str, Any]) -> str | None:

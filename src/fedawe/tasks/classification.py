@@ -1,14 +1,14 @@
 """Classification: labelled data shared out among clients, and a network."""
 
+import copy
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property, partial
-from typing import Literal
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from fedawe.core.errors import UserError
 from fedawe.core.metric import Metric
@@ -16,15 +16,16 @@ from fedawe.core.rng import rng, streams
 from fedawe.tasks.augment import PAD, Augment
 from fedawe.tasks.base import Metrics, Task, Update, Work
 from fedawe.tasks.convnet import ConvNet
-from fedawe.tasks.data.labelled import Data
+from fedawe.tasks.data.labelled import Data, Role
+from fedawe.tasks.models import ModelName, network_for
 from fedawe.tasks.module import ModuleNetwork
 from fedawe.tasks.networks import Dense, Network
-from fedawe.tasks.partition import Indices, dirichlet_partition, label_frequencies
+from fedawe.tasks.partition import Indices, Partition, hold_out, label_frequencies, partition_of
 
-ModelName = Literal["softmax", "mlp", "cnn", "paper"]
-PAPER = {"svhn": ((128,), 0.0), "cifar10": ((256, 64), 0.0), "cinic10": ((512, 256), 0.2)}  # hidden layers, dropout
 PIECE = 1024  # samples asked at once
 AT_ONCE = 2**22  # numbers that may be fetched for a whole round at once
+PERPLEXITY = Metric("test_perplexity", better="lower", decides=True)
+VALIDATION = (Metric("validation_accuracy", unit="%"), Metric("validation_loss", better="lower"))
 Batch = tuple[Tensor, Tensor, Tensor]
 
 
@@ -67,12 +68,13 @@ class Classification(Task):
     """`network` learns `data`, of which client i has the samples `parts[i]`; F is the mean of the clients' mean losses.
 
     A client with no more samples than a batch uses them all in every step. A client without samples is refused, unless
-    `keep_empty`: it then takes part with an innovation of zero.
+    `keep_empty`: it then takes part with an innovation of zero. Of its samples, client i trains on none of
+    `held_out[i]`: all that are held out together are the validation set, unless the data has one of its own.
     """
 
     sizes: Indices
     frequencies: npt.NDArray[np.float64]
-    metrics = (
+    metrics: tuple[Metric, ...] = (
         Metric("test_accuracy", unit="%", decides=True),
         Metric("test_loss", better="lower"),
         Metric("train_accuracy", unit="%"),
@@ -88,6 +90,7 @@ class Classification(Task):
         parts: Sequence[Indices],
         keep_empty: bool = False,
         augment: Augment | None = None,
+        held_out: Sequence[Indices] | None = None,
     ) -> None:
         self.data, self.network, self.augment = data, network, augment
         self.sizes = np.array([len(part) for part in parts], dtype=np.int64)
@@ -99,20 +102,44 @@ class Classification(Task):
             )
         self.order = np.concatenate(list(parts))  # the samples client by client
         self.offsets = np.concatenate([[0], np.cumsum(self.sizes)[:-1]])
-        self.frequencies = label_frequencies(data.y_train.cpu().numpy(), parts)
+        # What is held out still is a client's data: its probability does not depend on whether there is a validation.
+        whole = [np.concatenate(both) for both in zip(parts, held_out, strict=True)] if held_out else parts
+        self.frequencies = label_frequencies(data.y_train.cpu().numpy(), whole)
         # F counts clients, not samples: a sample of client i weighs 1/(m n_i).
         owner_weight = np.repeat(1 / np.maximum(self.sizes, 1) / (self.sizes > 0).sum(), self.sizes)
-        self.client_weights = torch.empty(len(self.order), dtype=torch.float64).index_copy_(
-            0, torch.from_numpy(self.order), torch.from_numpy(owner_weight)
+        self.rows: dict[Role, Indices] = {}  # which rows of the data an evaluation looks at
+        self.rows["train"], where = np.unique(self.order, return_inverse=True)
+        self.client_weights = torch.zeros(len(self.rows["train"]), dtype=torch.float64).index_add_(
+            0, torch.from_numpy(where), torch.from_numpy(owner_weight)
         )
+        self.held_out = held_out is not None
+        if held_out is not None:
+            self.rows["validation"] = np.unique(np.concatenate(held_out))
+        elif data.y_val is not None:
+            self.rows["validation"] = np.arange(len(data.y_val))
+        self.rows["test"] = np.arange(len(data.y_test))
+        self.metrics = self._metrics()
         self.stacked, self.layout = network.stacked, network.layout
         self.buffers = 0 if network.layout is None else network.layout.buffers
         self.input_shape = tuple(data.shape)
+
+    def _metrics(self) -> tuple[Metric, ...]:
+        """Those of every classification; for text also the perplexity, which then decides; those of a validation."""
+        out = Classification.metrics
+        if self.data.text:
+            out = (PERPLEXITY, *(replace(metric, decides=False) for metric in out))
+        return (*out, *VALIDATION) if "validation" in self.rows else out
 
     @property
     def clients(self) -> int:
         """m."""
         return len(self.sizes)
+
+    def to(self, device: torch.device) -> "Classification":
+        """The same on another device."""
+        out = copy.copy(self)
+        out.data = self.data.to(device)
+        return out
 
     def initial(self, seed: int) -> Tensor:
         """The network's, [d + b]."""
@@ -122,13 +149,14 @@ class Classification(Task):
         """Named draws; all clients padded to one width that depends on the task alone."""
         width = min(work.size, int(self.sizes.max()))
         samples = np.zeros((work.steps, len(work.A), width), dtype=np.int64)
+        steps = [work.steps_of(row) for row in range(len(work.A))]
         weights = np.zeros((len(work.A), width), dtype=np.float32)
         clients, sizes = work.A.tolist(), []
         drawn = zip(clients, work.visits.tolist(), streams(work.seed, "batch", work.t, last=clients), strict=True)
         for row, (i, visits, generator) in enumerate(drawn):
-            own = self.samples(i, visits, work, generator)  # [s, b]
+            own = self.samples(i, visits, work, generator, steps[row])  # [s, b]
             b = own.shape[1]
-            samples[:, row, :b] = own
+            samples[: steps[row], row, :b] = own
             weights[row, :b] = 1 / max(b, 1)
             sizes.append(b)
         device = self.data.x_train.device
@@ -136,7 +164,10 @@ class Classification(Task):
         draws = seeds = None
         if self.augment is not None:
             named = streams(work.seed, "augment", work.t, last=clients)
-            draws = torch.stack([self.augment.draw(work.steps, width, each) for each in named], 1).to(device)
+            draws = torch.zeros((*samples.shape, 3), dtype=torch.int64)
+            for row, each in enumerate(named):
+                draws[: steps[row], row] = self.augment.draw(steps[row], width, each)
+            draws = draws.to(device)
         if self.network.random:
             named = streams(work.seed, "network", work.t, last=clients)
             seeds = np.stack([each.integers(2**63, size=work.steps) for each in named], 1).tolist()
@@ -150,19 +181,26 @@ class Classification(Task):
             seeds,
         )
 
-    def samples(self, i: int, visits: int, work: Work, generator: np.random.Generator | None = None) -> Indices:
-        """Which rows of x_train client i takes, step by step, [s, b]; `visits` is how often it was there before."""
-        n, size = int(self.sizes[i]), work.size
+    def samples(
+        self,
+        i: int,
+        visits: int,
+        work: Work,
+        generator: np.random.Generator | None = None,
+        steps: int | None = None,
+    ) -> Indices:
+        """Which rows of x_train client i takes, step by step, [s, b]; `visits` is how often it was active before."""
+        n, size, steps = int(self.sizes[i]), work.size, work.steps if steps is None else steps
         own = self.order[self.offsets[i] : self.offsets[i] + n]
         if n <= size:
-            return np.broadcast_to(own, (work.steps, n))
+            return np.broadcast_to(own, (steps, n))
         if work.rule == "iid":
             generator = generator or rng(work.seed, "batch", work.t, i)
-            return own[generator.integers(n, size=(work.steps, size))]
+            return own[generator.integers(n, size=(steps, size))]
         per_epoch = n // size  # the short last batch is dropped
-        steps = visits * work.steps + np.arange(work.steps)
-        epochs = {int(e): rng(work.seed, "epoch", i, int(e)).permutation(own) for e in np.unique(steps // per_epoch)}
-        return np.stack([epochs[q // per_epoch][q % per_epoch * size :][:size] for q in steps.tolist()])
+        at = visits * steps + np.arange(steps)
+        epochs = {int(e): rng(work.seed, "epoch", i, int(e)).permutation(own) for e in np.unique(at // per_epoch)}
+        return np.stack([epochs[q // per_epoch][q % per_epoch * size :][:size] for q in at.tolist()])
 
     def _prepared(self, rows: Indices) -> tuple[Tensor, Tensor, Indices]:
         """Inputs and targets, and which rows of them these are; images become floats, and are padded, once a round."""
@@ -222,87 +260,91 @@ class Classification(Task):
             inputs = Augment.apply(batches.inputs, flat, batches.draws[step, :, :width].reshape(-1, 3))
         else:
             inputs = batches.inputs.index_select(0, flat)  # several times as fast as indexing with a tensor
-        return inputs.view(*samples.shape, *inputs.shape[1:]), batches.targets[flat].view(samples.shape), weights
+        targets = batches.targets[flat]
+        return inputs.view(*samples.shape, *inputs.shape[1:]), targets.view(*samples.shape, *targets.shape[1:]), weights
 
-    def pieces(self) -> list[tuple[bool, int]]:
-        """The data in pieces that can be asked apart: (test or train, first row)."""
-        counts = {False: len(self.data.y_train), True: len(self.data.y_test)}
-        return [(test, first) for test in (False, True) for first in range(0, counts[test], PIECE)]
+    def losses(self, x: Tensor, batches: Batches) -> Tensor:
+        """The mean loss of each client on the samples of its first step, in evaluation mode, [k]."""
+        found = []
+        for row, one in enumerate(batches.alone):
+            batch = self._batch(one, 0)
+            loss = x.new_zeros(()) if batch is None else self._mean_loss(x[row], batch[0][0], batch[1][0])
+            found.append(loss)
+        return torch.stack(found) if found else x.new_empty(0)
 
-    def ask(self, x: Tensor, piece: tuple[bool, int]) -> Tensor:
+    def _mean_loss(self, x: Tensor, inputs: Tensor, targets: Tensor) -> Tensor:
+        with torch.no_grad():
+            return self.network.loss(self.network.outputs(x, inputs), targets).mean()
+
+    def pieces(self) -> list[tuple[Role, int]]:
+        """The data in pieces that can be asked apart: (train, validation or test, first row)."""
+        return [(role, first) for role, rows in self.rows.items() for first in range(0, len(rows), PIECE)]
+
+    def ask(self, x: Tensor, piece: tuple[Role, int]) -> Tensor:
         """Whether each sample of the piece is classified rightly, and its loss, [n, 2] float64."""
-        test, first = piece
-        images, labels = (self.data.x_test, self.data.y_test) if test else (self.data.x_train, self.data.y_train)
-        labels = labels[first : first + PIECE]
-        rows = torch.arange(first, first + len(labels), device=labels.device)
+        role, first = piece
+        images, labels = self.data.part("train" if role == "validation" and self.held_out else role)
+        rows = torch.from_numpy(self.rows[role][first : first + PIECE]).to(labels.device)
+        labels = labels[rows]
         outputs = self.network.outputs(x, self.data.inputs(images, rows))
         hits = (outputs.argmax(-1) == labels).to(torch.float64)
+        hits = hits.mean(1) if hits.ndim > 1 else hits  # of a text: the share of its characters
         return torch.stack([hits, self.network.loss(outputs, labels).to(torch.float64)], 1).cpu()
 
     def summary(self, answers: Sequence[Tensor]) -> Metrics:
         """Accuracy and true mean loss: test, per class too; train pooled over samples and uniform over clients."""
-        hit, loss = torch.cat(list(answers)).T
-        n, y = len(self.data.y_train), self.data.y_test.cpu()
-        of_class = torch.bincount(y, minlength=self.data.classes)
-        by_class = torch.bincount(y, weights=hit[n:], minlength=self.data.classes) / of_class.clamp(min=1)
-        return {
-            "test_accuracy": float(hit[n:].mean()),
-            "test_loss": float(loss[n:].mean()),
-            "train_accuracy": float(hit[:n].mean()),
-            "train_loss": float(loss[:n].mean()),
-            "client_accuracy": float((hit[:n] * self.client_weights).sum()),
-            "client_loss": float((loss[:n] * self.client_weights).sum()),
-            "test_accuracy_by_class": [round(share, 6) for share in by_class.tolist()],
+        parts = torch.cat(list(answers)).split([len(rows) for rows in self.rows.values()])
+        found = {role: part.T for role, part in zip(self.rows, parts, strict=True)}
+        (hit, loss), (test_hit, test_loss) = found["train"], found["test"]
+        out: dict[str, float | list[float]] = {
+            "test_accuracy": float(test_hit.mean()),
+            "test_loss": float(test_loss.mean()),
+            "train_accuracy": float(hit.mean()),
+            "train_loss": float(loss.mean()),
+            "client_accuracy": float((hit * self.client_weights).sum()),
+            "client_loss": float((loss * self.client_weights).sum()),
         }
+        if "validation" in found:
+            out["validation_accuracy"], out["validation_loss"] = (float(each.mean()) for each in found["validation"])
+        if self.data.text:
+            out["test_perplexity"] = float(test_loss.mean().exp())
+        else:
+            y = self.data.y_test.cpu()
+            of_class = torch.bincount(y, minlength=self.data.classes)
+            by_class = torch.bincount(y, weights=test_hit, minlength=self.data.classes) / of_class.clamp(min=1)
+            out["test_accuracy_by_class"] = [round(share, 6) for share in by_class.tolist()]
+        return out
 
     def evaluate(self, x: Tensor) -> Metrics:
         """All pieces, summed up."""
         return self.summary([self.ask(x, piece) for piece in self.pieces()])
 
 
-def network_for(data: Data, model: ModelName) -> Network:
-    """Softmax regression, an MLP with 64 hidden units, a small CNN, or the paper's, in the shape of the data."""
-    shape = data.shape
-    features = shape.numel()
-    if model == "softmax":
-        return Dense((features, data.classes))
-    if model == "mlp":
-        return Dense((features, 64, data.classes))
-    if model not in ("cnn", "paper"):
-        raise UserError(f"model is {model!r}; expected softmax, mlp, cnn or paper")
-    if len(shape) != 3 or min(shape[1:]) < 4:
-        raise UserError(
-            f"a cnn needs images of at least 4 x 4; the samples of {data.name} have the shape {list(shape)}"
-        )
-    if model == "paper":
-        hidden, dropout = PAPER.get(data.name, PAPER["svhn"])
-        return ConvNet((shape[0], shape[1], shape[2]), hidden, data.classes, dropout)
-    return ModuleNetwork(partial(_small_cnn, *shape, data.classes))
-
-
-def _small_cnn(channels: int, height: int, width: int, classes: int) -> nn.Module:
-    return nn.Sequential(
-        nn.Conv2d(channels, 8, 3, padding=1),
-        nn.MaxPool2d(2),
-        nn.ReLU(),
-        nn.Conv2d(8, 16, 3, padding=1),
-        nn.MaxPool2d(2),
-        nn.ReLU(),
-        nn.Flatten(),
-        nn.Linear(16 * (height // 4) * (width // 4), classes),
-    )
-
-
 def classification(
     data: Data,
     model: ModelName = "mlp",
-    clients: int = 100,
-    alpha: float = 0.1,
+    clients: int | None = None,
+    alpha: float | None = None,
     seed: int = 0,
     *,
+    partition: Partition | None = None,
+    validation: float | None = None,
     keep_empty: bool = False,
     augment: Augment | None = None,
 ) -> Classification:
-    """The data shared out by the authors' Dirichlet rule under `seed`, with one of the named networks."""
-    parts = dirichlet_partition(data.y_train.cpu().numpy(), clients, alpha, rng(seed, "partition"))
-    return Classification(data, network_for(data, model), parts, keep_empty, augment)
+    """The data shared out among clients under `seed`, with one of the named networks.
+
+    clients     how many; 100 where the partition can choose
+    alpha       parameter of the Dirichlet partition, 0.1 unless given; smaller is more uneven
+    partition   natural, dirichlet, iid, lists of samples or a function (labels, seed): see `partition_of`. None: as the
+                data says, or dirichlet where it does not say which client has which sample
+    validation  the share of every client's samples that is held out to validate; None: only what the data has for that
+    keep_empty  keep clients that the partition leaves without data
+    augment     random crops and flips
+    """
+    if validation is not None and data.y_val is not None:
+        raise UserError(f"{data.name} has validation samples of its own (x_val, y_val); omit validation (--validation)")
+    network = network_for(data, model)
+    parts = partition_of(data, partition, clients, alpha, seed)
+    kept, held = (parts, None) if validation is None else hold_out(parts, validation, seed)
+    return Classification(data, network, kept, keep_empty, augment, held)

@@ -1,71 +1,119 @@
-"""Tasks that are asked for by name: the bundled digits, a set that `fedawe data` keeps, or a user's npz file."""
+"""Tasks that are asked for by name: bundled data, a data set that `fedawe data` keeps, or a user's file."""
 
+import functools
 import hashlib
-import warnings
+import zipfile
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
-import torch
-
 from fedawe.core.errors import UserError
-from fedawe.core.files import existing_file
+from fedawe.core.files import brief, existing_file
 from fedawe.tasks.augment import Augment
-from fedawe.tasks.classification import Classification, ModelName, classification
-from fedawe.tasks.data import default_folder, load
-from fedawe.tasks.data.cache import names
-from fedawe.tasks.data.labelled import Data, digits, from_npz
-from fedawe.tasks.data.sets import KNOWN
+from fedawe.tasks.classification import Classification, classification
+from fedawe.tasks.data import cache, default_folder, load
+from fedawe.tasks.data.arrays import from_npz
+from fedawe.tasks.data.labelled import Data, digits
+from fedawe.tasks.data.leaf import from_leaf, leaf_folder
+from fedawe.tasks.data.sets import KNOWN, digest
+from fedawe.tasks.data.tables import columns_of, from_table
+from fedawe.tasks.data.text import characters, topics_sha256
+from fedawe.tasks.models import ModelName
+from fedawe.tasks.partition import Partition, settled
 
 AugmentName = Literal["none", "image", "batch"]
+
+BUNDLED: dict[str, Callable[[], Data]] = {"digits": digits, "chars": characters}
+FILES: dict[str, Callable[[str], Data]] = {".npz": from_npz, ".csv": from_table, ".parquet": from_table}
 
 
 def is_image_set(name: str) -> bool:
     """Whether the name can only be that of a data set which `fedawe data` keeps."""
-    return name != "digits" and not name.endswith(".npz")
+    return name not in BUNDLED and Path(name).suffix not in FILES and leaf_folder(Path(name)) is None
 
 
 @dataclass(frozen=True)
 class NamedTask:
-    """A function of the seed: labelled data, shared out among clients by the authors' Dirichlet rule, and a network.
+    """A function of the seed: labelled data, shared out among clients, and a network.
 
-    name        digits, the path of an .npz file, or a set that `fedawe data` keeps
-    model       softmax, mlp, cnn or paper
-    clients     m
-    alpha       Dirichlet parameter of the partition; smaller is more uneven
+    name        digits, chars, the path of an .npz, .csv or .parquet file, a folder of LEAF's JSON files, or a set that
+                `fedawe data` keeps
+    model       softmax, mlp, cnn, paper or lstm; None: paper for sets of `fedawe data`, lstm for chars, else mlp
+    clients     m; None: as many as the partition has, 100 where it can choose
+    alpha       Dirichlet parameter of the partition; smaller is more uneven; None: 0.1
     image_size  height and width to which images are shrunk; None leaves them as they are
     augment     random crops and flips of each image, of a whole batch alike, or none
     keep_empty  keep clients that the partition leaves without data
     folder      where data sets are kept; None for the default
+    partition   natural, dirichlet, iid or a function (labels, seed); None: natural where the data says which client has
+                which sample, else dirichlet
+    validation  the share of every client's samples that is held out to validate; None for none
     """
 
     name: str = "digits"
-    model: ModelName = "mlp"
-    clients: int = 100
-    alpha: float = 0.1
+    model: ModelName | None = None
+    clients: int | None = None
+    alpha: float | None = None
     image_size: int | None = None
     augment: AugmentName = "none"
     keep_empty: bool = False
     folder: Path | None = field(default=None, compare=False)
+    partition: Partition | None = None
+    validation: float | None = None
 
     def __post_init__(self) -> None:
-        if self.clients < 1:
-            raise UserError(f"clients is {self.clients}; expected a whole number from 1")
+        kept = is_image_set(self.name)
+        if kept and self.name not in KNOWN and self.name not in cache.names(self.folder or default_folder()):
+            known = ", ".join([*BUNDLED, "quadratic", "synthetic", *KNOWN])
+            raise UserError(
+                f"unknown task {self.name!r}; expected {known}, a set added with fedawe data, an .npz, .csv or "
+                ".parquet file, a folder of LEAF, or a task of your own as in my.tasks:Text or tasks.py:Text"
+            )
+        set_ = functools.partial(object.__setattr__, self)
+        if self.model is None:
+            set_("model", "paper" if kept else "lstm" if self.name == "chars" else "mlp")
+        partition, clients, alpha = settled(self.partition, self._has_clients(), self.clients, self.alpha)
+        set_("partition", partition)
+        set_("clients", clients)
+        set_("alpha", alpha)
+
+    def _has_clients(self) -> bool:
+        """Whether the data says which client has which sample; found without reading the data."""
+        path = Path(self.name)
+        if self.name in BUNDLED:
+            return self.name == "chars"
+        if path.suffix == ".npz":
+            try:
+                with zipfile.ZipFile(existing_file(path)) as archive:
+                    return "client.npy" in archive.namelist()
+            except (OSError, ValueError, zipfile.BadZipFile) as error:
+                raise UserError(f"{path}: cannot be read as npz ({brief(error)})") from None
+        if path.suffix in FILES:
+            return "client" in columns_of(existing_file(path))
+        if leaf_folder(path) is not None:
+            return True
+        found = cache.entry(self.folder or default_folder(), self.name)
+        return found is not None and "client" in found.arrays
 
     def described(self) -> dict[str, Any]:
-        """What it is made from; a file is told by its content, not by where it lies."""
+        """What it is made from; files are identified by their content, not by where they are."""
         said = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "folder"}
-        if self.name.endswith(".npz"):
-            said["sha256"] = hashlib.sha256(existing_file(Path(self.name)).read_bytes()).hexdigest()
+        if self.name == "chars":
+            said["sha256"] = topics_sha256()
+        elif not is_image_set(self.name) and self.name not in BUNDLED:
+            said["sha256"] = _sha256(Path(self.name))
         return said
 
     def data(self) -> Data:
         """The data, before it is shared out."""
-        if is_image_set(self.name):
-            data = stored(self.name, self.folder)
+        path = Path(self.name)
+        if self.name in BUNDLED:
+            data = BUNDLED[self.name]()
+        elif path.suffix in FILES:
+            data = FILES[path.suffix](self.name)
         else:
-            data = digits() if self.name == "digits" else from_npz(self.name)
+            data = load(self.name, self.folder) if leaf_folder(path) is None else from_leaf(path)
         if self.image_size is not None:
             data = data.shrunk(self.image_size)
         if self.augment != "none" and len(data.shape) != 3:
@@ -74,23 +122,30 @@ class NamedTask:
 
     def __call__(self, seed: int) -> Classification:
         """The task of one seed."""
-        augment = None if self.augment == "none" else Augment(self.name != "svhn", self.augment)
+        assert self.model is not None
         return classification(
-            self.data(), self.model, self.clients, self.alpha, seed, keep_empty=self.keep_empty, augment=augment
+            self.data(),
+            self.model,
+            self.clients,
+            self.alpha,
+            seed,
+            partition=self.partition,
+            validation=self.validation,
+            keep_empty=self.keep_empty,
+            augment=None if self.augment == "none" else Augment(self.name != "svhn", self.augment),
         )
 
 
-def stored(name: str, folder: Path | None) -> Data:
-    """A data set that `fedawe data` keeps."""
-    if name not in KNOWN and name not in names(folder or default_folder()):
-        known = ", ".join(["digits", "quadratic", *KNOWN])
-        raise UserError(
-            f"unknown task {name!r}; expected {known}, a set added with fedawe data, an .npz file, "
-            "or a task of your own as in my.tasks:Text or tasks.py:Text"
-        )
-    found = load(name, folder)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")  # nobody writes to it
-        x_train, x_test = torch.from_numpy(found.x_train), torch.from_numpy(found.x_test)
-    y_train, y_test = (torch.from_numpy(np.array(y)) for y in (found.y_train, found.y_test))
-    return Data(found.name, x_train, y_train, x_test, y_test, found.mean, found.std)
+def _sha256(path: Path) -> str:
+    """A checksum of a file, or of the JSON files of a folder."""
+    folder = leaf_folder(path) if path.is_dir() else None
+    if folder is None:
+        return _of_file(existing_file(path), path.stat().st_mtime_ns)
+    files = [file for part in ("train", "test") for file in sorted((folder / part).glob("*.json"))]
+    return hashlib.sha256("".join(_of_file(file, file.stat().st_mtime_ns) for file in files).encode()).hexdigest()
+
+
+@functools.cache
+def _of_file(path: Path, changed: int) -> str:
+    del changed  # part of the key: a file that was written anew is read anew
+    return digest(path, "sha256")

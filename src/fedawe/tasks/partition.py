@@ -1,14 +1,24 @@
-"""Who has which samples."""
+"""Which client has which samples."""
 
-from collections.abc import Sequence
-from typing import Any
+import copy
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from fedawe.core.errors import UserError
+from fedawe.core.files import brief
+from fedawe.core.rng import rng
+from fedawe.tasks.data.labelled import Data
 
 Indices = npt.NDArray[np.int64]
+PartitionName = Literal["natural", "dirichlet", "iid"]
+PARTITIONS: tuple[PartitionName, ...] = ("natural", "dirichlet", "iid")
+# A name; the samples of each client; a function (labels, seed) that gives them; or a partitioner of Flower Datasets.
+Partition = PartitionName | Sequence[Any] | Callable[[Any, int], Sequence[Any]] | Any
+
+CLIENTS, ALPHA = 100, 0.1  # where nothing is said
 
 
 def dirichlet_partition(labels: Any, clients: int, alpha: float, rng: np.random.Generator) -> list[Indices]:
@@ -23,8 +33,7 @@ def dirichlet_partition(labels: Any, clients: int, alpha: float, rng: np.random.
     y = np.asarray(labels)
     if y.ndim != 1 or y.dtype.kind not in "iu" or len(y) == 0 or y.min() < 0:
         raise UserError(f"labels must be a vector of class numbers from 0, not {y.dtype} of shape {list(y.shape)}")
-    if clients < 1 or clients > len(y):
-        raise UserError(f"{clients} clients cannot share {len(y)} samples; choose 1 to {len(y)}")
+    _check_clients(clients, len(y))
     if not 0 < alpha < np.inf:
         raise UserError(f"alpha is {alpha!r}; expected a positive number (0.1 is very uneven, 100 nearly even)")
     classes = int(y.max()) + 1
@@ -41,10 +50,160 @@ def dirichlet_partition(labels: Any, clients: int, alpha: float, rng: np.random.
     return [np.concatenate(pieces) for pieces in parts]
 
 
+def iid_partition(samples: int, clients: int, rng: np.random.Generator) -> list[Indices]:
+    """The samples in random order, cut into pieces whose sizes differ by at most one.
+
+    >>> [part.tolist() for part in iid_partition(5, clients=2, rng=np.random.default_rng(0))]
+    [[2, 3, 4], [0, 1]]
+    """
+    _check_clients(clients, samples)
+    return [np.sort(part) for part in np.array_split(rng.permutation(samples), clients)]
+
+
+def natural_partition(client: Any) -> list[Indices]:
+    """The samples of each client, where `client` says which has each sample; clients in the order of their names.
+
+    >>> [part.tolist() for part in natural_partition(["ann", "bob", "ann"])]
+    [[0, 2], [1]]
+    """
+    _, owner, counts = np.unique(np.asarray(client), return_inverse=True, return_counts=True)
+    return np.split(np.argsort(owner, kind="stable"), np.cumsum(counts)[:-1])
+
+
+def settled(
+    partition: Partition | None, natural: bool, clients: int | None, alpha: float | None
+) -> tuple[Partition, int | None, float | None]:
+    """Partition, clients and alpha with defaults filled in; `natural` is whether the data says which client has what.
+
+    What has no meaning for a partition is refused. `clients` stays None where only the partition knows how many.
+    """
+    chosen = ("natural" if natural else "dirichlet") if partition is None else partition
+    if isinstance(chosen, str) and chosen not in PARTITIONS:
+        raise UserError(f"partition is {chosen!r}; expected {', '.join(PARTITIONS)}, a function or lists of samples")
+    if chosen == "natural" and not natural:
+        raise UserError(
+            "partition is natural, but the data does not say which client has which sample; expected an array or "
+            "column named client"
+        )
+    if clients is not None and clients < 1:
+        raise UserError(f"clients is {clients}; expected a whole number from 1")
+    if isinstance(chosen, str) and chosen == "dirichlet":
+        return chosen, CLIENTS if clients is None else clients, ALPHA if alpha is None else alpha
+    if alpha is not None:
+        why = "the data says which client has which sample" if partition is None else "the partition is another one"
+        raise UserError(
+            f"alpha is {alpha:g}, but {why}; omit alpha (--alpha), or choose the partition dirichlet "
+            "(--partition dirichlet)"
+        )
+    return chosen, CLIENTS if clients is None and isinstance(chosen, str) and chosen == "iid" else clients, None
+
+
+def partition_of(
+    data: Data,
+    partition: Partition | None = None,
+    clients: int | None = None,
+    alpha: float | None = None,
+    seed: int = 0,
+) -> list[Indices]:
+    """The samples of each client, [n_i] each.
+
+    partition  natural: as the data says; dirichlet: the authors' rule with parameter alpha; iid: at random, as many for
+               each. Or a list of index arrays; a function (labels, seed) that gives one; or a partitioner of Flower
+               Datasets, to which no data set has been assigned. None: natural where the data says it, else dirichlet
+    """
+    chosen, clients, alpha = settled(partition, data.client is not None, clients, alpha)
+    labels, n = data.y_train.cpu().numpy(), len(data.y_train)
+    if isinstance(chosen, str):
+        if chosen == "dirichlet":
+            assert clients is not None
+            assert alpha is not None
+            return dirichlet_partition(labels, clients, alpha, rng(seed, "partition"))
+        if chosen == "iid":
+            assert clients is not None
+            return iid_partition(n, clients, rng(seed, "partition"))
+        found: Any = natural_partition(data.client)
+    elif hasattr(chosen, "load_partition"):
+        found = _of_flower(chosen, data)
+    else:
+        found = chosen(labels, seed) if callable(chosen) else chosen
+    parts = [_checked(part, i, n) for i, part in enumerate(found)]
+    if not parts:
+        raise UserError("the partition has no clients")
+    if clients is not None and len(parts) != clients:
+        raise UserError(f"clients is {clients}, but the partition has {len(parts)} clients; omit clients (--clients)")
+    return parts
+
+
+def hold_out(parts: Sequence[Indices], share: float, seed: int) -> tuple[list[Indices], list[Indices]]:
+    """What clients train on, and the share of every client's samples that is held out to validate.
+
+    Client i's are drawn by rng(seed, "validation", i). A client keeps at least one sample to train on.
+    """
+    if not 0 < share < 1:
+        raise UserError(f"validation is {share!r}; expected a share between 0 and 1, as in 0.1")
+    kept, held = [], []
+    for i, part in enumerate(parts):
+        n = min(int(np.rint(share * len(part))), max(len(part) - 1, 0))
+        order = rng(seed, "validation", i).permutation(len(part))
+        held.append(part[np.sort(order[:n])])
+        kept.append(part[np.sort(order[n:])])
+    if not any(len(part) for part in held):
+        raise UserError(f"validation is {share!r}, which is less than one sample of any client; choose a larger share")
+    return kept, held
+
+
 def label_frequencies(labels: Any, parts: Sequence[Indices]) -> npt.NDArray[np.float64]:
-    """nu [m, C]: the share of each class in each client's samples; a client without samples has them all alike."""
+    """nu [m, C]: the share of each class in each client's labels; a client without samples has them all alike."""
     y = np.asarray(labels)
     classes = int(y.max()) + 1
-    counts = np.stack([np.bincount(y[part], minlength=classes) for part in parts]).astype(np.float64)
+    counts = np.stack([np.bincount(y[part].ravel(), minlength=classes) for part in parts]).astype(np.float64)
     counts[counts.sum(1) == 0] = 1.0
     return np.asarray(counts / counts.sum(1, keepdims=True))
+
+
+def _check_clients(clients: int, samples: int) -> None:
+    if clients < 1 or clients > samples:
+        raise UserError(f"{clients} clients cannot share {samples} samples; choose 1 to {samples}")
+
+
+def _checked(part: Any, client: int, samples: int) -> Indices:
+    """The samples of a client as indices."""
+    try:
+        found = np.asarray(part)
+    except (ValueError, TypeError) as error:
+        raise UserError(f"the partition of client {client} cannot be read ({brief(error)})") from None
+    if found.size == 0:
+        return np.empty(0, dtype=np.int64)
+    if found.ndim != 1 or found.dtype.kind not in "iu":
+        raise UserError(
+            f"client {client} has {found.dtype} of shape {list(found.shape)}; expected a vector of sample numbers"
+        )
+    if found.min() < 0 or found.max() >= samples:
+        wrong = found.min() if found.min() < 0 else found.max()
+        raise UserError(f"client {client} has sample {wrong}; the training samples are 0 to {samples - 1}")
+    if len(np.unique(found)) < len(found):
+        raise UserError(f"client {client} has a sample twice; expected each sample once")
+    return found.astype(np.int64)
+
+
+def _of_flower(partitioner: Any, data: Data) -> list[Any]:
+    """What a partitioner of Flower Datasets makes of a table with the columns sample, label and client.
+
+    Not all of them tell the indices; but every one of them deals out rows, and here a row has its number in it.
+    """
+    from datasets import Dataset  # its partitioners depend on it
+
+    columns: dict[str, Any] = {"sample": np.arange(len(data.y_train))}
+    if data.y_train.ndim == 1:
+        columns["label"] = data.y_train.cpu().numpy()
+    if data.client is not None:
+        columns["client"] = data.client
+    own = copy.deepcopy(partitioner)  # a data set can be assigned to it only once
+    try:
+        own.dataset = Dataset.from_dict(columns)
+        return [list(own.load_partition(i)["sample"]) for i in range(own.num_partitions)]
+    except Exception as error:  # whatever it raises where its options do not fit the data
+        raise UserError(
+            f"{type(partitioner).__name__} cannot share out the samples ({brief(error)}); expected a partitioner of "
+            f"rows with the columns {', '.join(columns)}, to which no data set has been assigned"
+        ) from None

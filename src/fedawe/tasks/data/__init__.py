@@ -1,6 +1,7 @@
-"""Images as users have them: readers of the published files, a cache that processes share, downloads."""
+"""Data as users have it: one type, readers of files and objects, a cache that processes share, downloads."""
 
 from fedawe.tasks.data.cache import default_folder
-from fedawe.tasks.data.images import ImageSet, add, load
+from fedawe.tasks.data.images import add, load
+from fedawe.tasks.data.labelled import Data
 
-__all__ = ["ImageSet", "add", "default_folder", "load"]
+__all__ = ["Data", "add", "default_folder", "load"]

@@ -1,7 +1,8 @@
 """Data sets as they are kept: arrays that any number of processes map into memory, and a JSON file that describes them.
 
     FOLDER/svhn.json              shapes, class counts, sha256 of the arrays; names the folder of the arrays
-    FOLDER/svhn.1f3a9c2e/*.npy    x_train, x_test: uint8 [N, H, W, C]; y_train, y_test: int64 [N]
+    FOLDER/svhn.1f3a9c2e/*.npy    x_train, x_test: uint8 [N, H, W, C]; y_train, y_test: int64 [N];
+                                  perhaps x_val, y_val, and client: which client has each training image [N]
 
 A set changes when its JSON file does, in one step: a crash leaves the old set or the new one.
 """
@@ -26,9 +27,9 @@ from filelock import FileLock
 
 from fedawe.core.errors import UserError
 from fedawe.core.files import new_folder, write_atomically
+from fedawe.tasks.data.arrays import OPTIONAL, REQUIRED
 from fedawe.tasks.data.sets import PARTS, Known, Part, Report
 
-ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,80}")
 CHUNK = 4096  # images written or hashed at once
 
@@ -87,7 +88,8 @@ def entry(folder: Path, name: str) -> Entry | None:
     path = folder / f"{check_name(name)}.json"
     try:
         found = json.loads(path.read_bytes())
-        arrays = {key: Array(tuple(found["arrays"][key].pop("shape")), **found["arrays"][key]) for key in ARRAYS}
+        keys = [*REQUIRED, *(key for key in OPTIONAL if key in found["arrays"])]
+        arrays = {key: Array(tuple(found["arrays"][key].pop("shape")), **found["arrays"][key]) for key in keys}
         counts = {part: tuple(found["counts"][part]) for part in PARTS}
         mean, std = tuple(found["mean"]), tuple(found["std"])
         made = Entry(**{**found, "arrays": arrays, "counts": counts, "mean": mean, "std": std})
@@ -171,13 +173,15 @@ def _write(
     arrays: dict[str, Array] = {}
     counts: dict[str, tuple[int, ...]] = {}
     mean, std = (known.mean, known.std) if known else ((), ())
-    for part, images, labels in parts:
-        # Test labels may lack the last classes; they are counted all the same.
-        counts[part] = tuple(np.bincount(labels, minlength=len(counts.get("train", ()))).tolist())
+    for part, images, labels, client in parts:
+        if part != "val":  # test labels may lack the last classes; they are counted all the same
+            counts[part] = tuple(np.bincount(labels, minlength=len(counts.get("train", ()))).tolist())
         if part == "train" and not known:
             mean, std = statistics(images)
         arrays[f"x_{part}"] = _save(fresh / f"x_{part}.npy", images, f"writing {part} images", report)
         arrays[f"y_{part}"] = _save(fresh / f"y_{part}.npy", labels, f"writing {part} labels", report)
+        if client is not None:
+            arrays["client"] = _save(fresh / "client.npy", client, "writing clients", report)
     return Entry(name, fresh.name, arrays, counts, mean, std, source, published)
 
 

@@ -55,7 +55,7 @@ def read(files: list[Path], known: Known, report: Report) -> Iterator[Part]:
         mine = [batches.pop(name) for name in (BATCHES if part == "train" else (TEST,))]
         labels = np.concatenate([labels for _, labels in mine])
         known.check(where, part, labels)
-        yield part, np.concatenate([images for images, _ in mine]), labels
+        yield Part(part, np.concatenate([images for images, _ in mine]), labels)
 
 
 def _contents(files: list[Path]) -> Iterator[tuple[str, str, bytes]]:

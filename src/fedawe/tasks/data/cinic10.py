@@ -48,7 +48,7 @@ def read(files: list[Path], known: Known, report: Report) -> Iterator[Part]:
         labels = np.array([c for c, _ in keys[part]], dtype=np.int64)
         known.check(path, part, labels)
         order = sorted(range(len(labels)), key=keys[part].__getitem__)
-        yield part, images.pop(part)[order], labels[order]
+        yield Part(part, images.pop(part)[order], labels[order])
 
 
 def _pngs(path: Path) -> Iterator[tuple[PartName, str, str, bytes]]:

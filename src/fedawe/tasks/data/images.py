@@ -1,47 +1,21 @@
 """Image sets: checked and converted once with `add`, then mapped into memory with `load`."""
 
-import re
-from dataclasses import dataclass
+import warnings
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
+import torch
 
 from fedawe.core.errors import UserError
-from fedawe.core.files import existing_file
-from fedawe.tasks.data import cache, cifar10, cinic10, npz, svhn
-from fedawe.tasks.data.sets import KNOWN, Reader, Report, digest, published, silent
+from fedawe.core.files import read_npz
+from fedawe.tasks.data import cache, cifar10, cinic10, svhn
+from fedawe.tasks.data.arrays import check_names, from_arrays
+from fedawe.tasks.data.labelled import Data
+from fedawe.tasks.data.sets import KNOWN, Known, Part, Reader, Report, published, silent
 
 READERS: dict[str, Reader] = {"svhn": svhn, "cifar10": cifar10, "cinic10": cinic10}
-
-
-@dataclass(frozen=True, eq=False)
-class ImageSet:
-    """Images as they are kept, read-only; the processes of a machine share one copy of them.
-
-    name             as it was added
-    x_train, x_test  [N, H, W, C] uint8
-    y_train, y_test  [N] int64
-    classes          C, counted from the training labels
-    mean, std        of each channel of the training images in [0, 1]; the authors' numbers for the sets of the paper
-    """
-
-    name: str
-    x_train: npt.NDArray[np.uint8]
-    y_train: npt.NDArray[np.int64]
-    x_test: npt.NDArray[np.uint8]
-    y_test: npt.NDArray[np.int64]
-    classes: int
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
-
-    def __repr__(self) -> str:
-        """Sizes, not pixels."""
-        height, width, channels = self.x_train.shape[1:]
-        return (
-            f"ImageSet({self.name}: {len(self.x_train):,} + {len(self.x_test):,} images of "
-            f"{height} x {width} x {channels}, {self.classes} classes)"
-        )
 
 
 def add(name: str, path: str | Path, folder: Path | None = None, report: Report = silent) -> cache.Entry:
@@ -52,8 +26,7 @@ def add(name: str, path: str | Path, folder: Path | None = None, report: Report 
     cache.check_name(name)
     path, folder, known = Path(path), folder or cache.default_folder(), KNOWN.get(name)
     if path.suffix == ".npz":
-        files = npz.files(path)
-        parts = npz.read(files, known, report)
+        files, parts = [path], _npz(path, known)
     elif known is None:
         raise UserError(f"{path}: expected an .npz for {name!r}; other files are read for {', '.join(KNOWN)} alone")
     else:
@@ -64,11 +37,9 @@ def add(name: str, path: str | Path, folder: Path | None = None, report: Report 
     return cache.store(folder, name, parts, known, source, genuine, report)
 
 
-def load(name: str | Path, folder: Path | None = None) -> ImageSet:
-    """The set kept as `name` in `folder`; or an npz, by its path, which is added under a name made from its content."""
+def load(name: str, folder: Path | None = None) -> Data:
+    """The set kept as `name` in `folder`, in memory that the processes of a machine share; it must not be changed."""
     folder = folder or cache.default_folder()
-    if isinstance(name, Path) or name.endswith(".npz"):
-        name = _keep(Path(name), folder)
     found = cache.entry(folder, name)
     if found is None:
         raise UserError(
@@ -83,13 +54,31 @@ def load(name: str | Path, folder: Path | None = None) -> ImageSet:
         if newer is None or newer.folder == found.folder:
             raise
         found, arrays = newer, cache.mapped(folder, newer)  # it was replaced between the two glances
-    return ImageSet(name, **arrays, classes=len(found.counts["train"]), mean=found.mean, std=found.std)
+    client = arrays.pop("client", None)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")  # nobody writes to it
+        tensors: dict[str, Any] = {key: torch.from_numpy(array) for key, array in arrays.items()}
+    classes = len(found.counts["train"])
+    return Data(name, **tensors, mean=found.mean, std=found.std, client=client, known_classes=classes)
 
 
-def _keep(path: Path, folder: Path) -> str:
-    """The name under which this npz is kept: of its content, so that a changed file is another set."""
-    stem = re.sub(r"[^a-z0-9]+", "-", path.stem.lower()).strip("-")[:60]
-    name = f"{stem or 'images'}-{digest(existing_file(path), 'sha256')[:12]}"
-    if cache.entry(folder, name) is None:
-        add(name, path, folder)
-    return name
+def _npz(path: Path, known: Known | None) -> Iterator[Part]:
+    """The parts of a user's npz; a known set must have the images that were published under its name."""
+    arrays = read_npz(path)
+    check_names(arrays, str(path))
+    for key in ("x_train", "x_val", "x_test"):
+        x = arrays.get(key)
+        if x is not None and (x.dtype != np.uint8 or x.ndim not in (3, 4) or 0 in x.shape):
+            raise UserError(
+                f"{path}: {key} must be images, uint8 [N, H, W] or [N, H, W, C], not {x.dtype} of shape {list(x.shape)}"
+            )
+        if known is not None and x is not None and x.shape[1:] != (32, 32, 3):
+            raise UserError(f"{path}: images of {key} have the shape {list(x.shape[1:])}; expected [32, 32, 3]")
+    data = from_arrays(path.stem, arrays, str(path))
+    if known is not None:
+        known.check(path, "train", data.y_train.numpy())
+        known.check(path, "test", data.y_test.numpy())
+    yield Part("train", data.x_train.numpy(), data.y_train.numpy(), data.client)
+    if data.x_val is not None and data.y_val is not None:
+        yield Part("val", data.x_val.numpy(), data.y_val.numpy())
+    yield Part("test", data.x_test.numpy(), data.y_test.numpy())

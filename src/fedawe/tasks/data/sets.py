@@ -4,17 +4,26 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from fedawe.core.errors import UserError
+from fedawe.core.files import brief
 
 PartName = Literal["train", "test"]
 PARTS: tuple[PartName, PartName] = ("train", "test")
-Part = tuple[PartName, npt.NDArray[np.uint8], npt.NDArray[np.int64]]  # its name, images [N, H, W, C], labels [N]
 Report = Callable[[str, int, int], None]  # what is being done, how much of it is done, of how much
+
+
+class Part(NamedTuple):
+    """The images to train, to test or to validate."""
+
+    name: PartName | Literal["val"]
+    images: npt.NDArray[np.uint8]  # [N, H, W, C]
+    labels: npt.NDArray[np.int64]  # [N]
+    client: npt.NDArray[Any] | None = None  # which client has each of them, [N]
 
 
 def silent(what: str, done: int, total: int) -> None:
@@ -114,9 +123,7 @@ def digest(path: Path, kind: str) -> str:
 
 def unreadable(where: Path | str, error: BaseException) -> UserError:
     """One line for whatever a parser said of a damaged file."""
-    said = (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
-    short = " ".join(said.split())[:200]
-    return UserError(f"{where}: cannot be read, it is truncated, damaged or of another kind ({short})")
+    return UserError(f"{where}: cannot be read, it is truncated, damaged or of another kind ({brief(error)})")
 
 
 DIGITS = tuple("0123456789")

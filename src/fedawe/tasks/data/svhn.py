@@ -47,7 +47,7 @@ def read(files: list[Path], known: Known, report: Report) -> Iterator[Part]:
         labels = y.astype(np.int64) % 10
         known.check(path, part, labels)
         report("reading", n + 1, len(files))
-        yield part, arrays["X"].transpose(3, 0, 1, 2), labels
+        yield Part(part, arrays["X"].transpose(3, 0, 1, 2), labels)
 
 
 def _ask(function: Any, path: Path, **options: Any) -> Any:

@@ -45,7 +45,7 @@ def write_launcher(path: Path, address: Path, command: Path) -> None:
 
 def keep(mark: str, address: str | None) -> None:
     """Serve until standard input ends, which it does when whoever holds its other end is gone; then sweep."""
-    from fedawe.deploy.federation_processes import sweep
+    from fedawe.deploy.local.processes import sweep
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the forks

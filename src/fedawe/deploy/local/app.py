@@ -17,6 +17,7 @@ CONFIG: Mapping[str, Any] = {
     "out": "",
     "authenticated": False,
     "max-norm": 0.0,
+    "max-statistics": 100.0,
     "max-versions": 0,
     **DEFAULTS,
 }

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from fedawe.core.errors import UserError
 from fedawe.core.files import new_folder
-from fedawe.deploy.federation_processes import MARK, Process, check_port, free_port
+from fedawe.deploy.local.processes import MARK, Process, check_port, free_port
 
 CONNECTION = "federation"  # what `flwr` calls the SuperLink
 
@@ -93,14 +93,14 @@ class Setup:
         self.first.mkdir(mode=0o700)
         how = "insecure = true"
         if self.tls:
-            from fedawe.deploy import federation_keys
+            from fedawe.deploy.local import keys
 
             how = f"root-certificates = {json.dumps(str(self.keys / 'ca.crt'))}"
             if not (self.keys / "ca.crt").exists():
-                federation_keys.make_certificates(self.keys)
+                keys.make_certificates(self.keys)
             for i in range(nodes):
                 if not self.key(i).exists():
-                    federation_keys.make_key_pair(self.key(i))
+                    keys.make_key_pair(self.key(i))
         lines = ["[superlink]", f'default = "{CONNECTION}"', "", f"[superlink.{CONNECTION}]"]
         lines += [f'address = "127.0.0.1:{self.port}"', how, ""]
         (new_folder(self.folder / "flower") / "config.toml").write_text("\n".join(lines))

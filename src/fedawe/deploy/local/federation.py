@@ -15,9 +15,9 @@ from types import TracebackType
 from typing import Any, Self
 
 from fedawe.core.errors import UserError
-from fedawe.deploy import federation_keeper, federation_processes
-from fedawe.deploy.federation_processes import Process, Supervisor, answers, until
-from fedawe.deploy.federation_setup import CONNECTION, Setup
+from fedawe.deploy.local import keeper, processes
+from fedawe.deploy.local.processes import Process, Supervisor, answers, until
+from fedawe.deploy.local.setup import CONNECTION, Setup
 
 START_SECONDS = 180.0  # long, for machines that have other things to do
 COMMAND_SECONDS = 60.0
@@ -104,10 +104,10 @@ class Federation:
                 assert self._keeper.stdin is not None
                 self._keeper.stdin.close()  # it sweeps
                 try:
-                    self._keeper.wait(federation_processes.GRACE_SECONDS)
+                    self._keeper.wait(processes.GRACE_SECONDS)
                 except subprocess.TimeoutExpired:
                     self._keeper.kill()
-            federation_processes.sweep(self.setup.mark)
+            processes.sweep(self.setup.mark)
             shutil.rmtree(self.setup.first, ignore_errors=True)
 
     # Single processes
@@ -131,15 +131,15 @@ class Federation:
         address = f"127.0.0.1:{self.port}"
         return [
             pid
-            for pid in federation_processes.marked(self.setup.mark)
-            if pid != self.link.pid and address in (words := federation_processes.command_of(pid))
+            for pid in processes.marked(self.setup.mark)
+            if pid != self.link.pid and address in (words := processes.command_of(pid))
             if any(Path(word).name in ("flower-superexec", "flwr-serverapp") for word in words[:2])
         ]
 
     def server_app(self) -> int | None:
         """The process of the server app, while there is one."""
         for pid in self.server_processes():
-            if any(Path(word).name == "flwr-serverapp" for word in federation_processes.command_of(pid)[:2]):
+            if any(Path(word).name == "flwr-serverapp" for word in processes.command_of(pid)[:2]):
                 return pid
         return None
 
@@ -262,10 +262,10 @@ class Federation:
 
     def _start_keeper(self) -> None:
         address = self.setup.first / "keeper"
-        command = [sys.executable, "-m", federation_keeper.__name__, self.setup.mark]
+        command = [sys.executable, "-m", keeper.__name__, self.setup.mark]
         if self._warm:
             stock = self.setup.commands / "flwr-clientapp"
-            federation_keeper.write_launcher(self.setup.first / "flwr-clientapp", address, stock)
+            keeper.write_launcher(self.setup.first / "flwr-clientapp", address, stock)
             command.append(str(address))
         with self.setup.log("keeper").open("ab") as log:
             self._keeper = subprocess.Popen(

@@ -1,0 +1,84 @@
+"""What the record of a federation says of it: the header of every record, as far as a server knows it."""
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from fedawe.algorithms.base import Algorithm
+from fedawe.algorithms.facts import metrics_of, name_of
+from fedawe.core.describe import described, short
+from fedawe.core.environment import environment
+from fedawe.core.metric import Metric
+from fedawe.results.record import FORMAT, Line
+from fedawe.tasks.layout import Layout
+from fedawe.training import diagnostics
+
+MAY_DIFFER = ("rounds", "versions")  # of a header, when a federation goes on
+
+
+@dataclass(frozen=True)
+class About:
+    """What a server app knows of its clients; none of it is needed, and none of it may change when a run goes on.
+
+    task     what is learned, as fields
+    local    how clients train
+    metrics  what the server's evaluation returns
+    inputs   the shape of one input
+    classes  how many
+    seed     of everything random
+    config   the run configuration that the clients get, for a replay
+    """
+
+    task: Any = None
+    local: Any = None
+    metrics: tuple[Metric, ...] = ()
+    inputs: tuple[int, ...] | None = None
+    classes: int | None = None
+    seed: int = 0
+    config: Mapping[str, Any] = field(default_factory=dict)
+
+
+def header_of(
+    about: About, given: Algorithm[Any], algorithm: Algorithm[Any], layout: Layout, clients: int, rounds: int
+) -> Line:
+    """The header of the record; the same fields as those of a simulated run, and `deployment`.
+
+    The run is named after the algorithm that was given; it says of itself what is deployed.
+    """
+    name = name_of(given)
+    metrics = (*about.metrics, *diagnostics.METRICS, *metrics_of(algorithm))
+    return {
+        "kind": "header",
+        "format": FORMAT,
+        "label": short(given, name.lower()),
+        "name": short(given, name).replace("(", " (", 1),
+        "algorithm": described(algorithm),
+        "local": described(about.local),
+        **shared(about, rounds),
+        "metrics": [dataclasses.asdict(metric) for metric in metrics],
+        "parameters": {entry.name: list(entry.shape) for entry in layout.ordered},
+        "inputs": described(about.inputs),
+        "classes": about.classes,
+        "clients": clients,
+        "seed": about.seed,
+        "stacked": False,
+        "versions": environment(),
+        "deployment": {
+            "config": described(about.config),
+            "buffers": [entry.name for entry in layout.ordered if entry.kind == "buffer"],
+            "aliases": dict(layout.aliases),
+        },
+    }
+
+
+def shared(about: About, rounds: int) -> Line:
+    """What an experiment says of all its runs; this one has one."""
+    return {
+        "task": described(about.task),
+        "availability": {"class": "fedawe.availability.trace:Trace", "title": "deployment"},
+        "p": None,
+        "rounds": rounds,
+        "evaluate_every": 1,
+        "evaluate_received": False,
+    }

@@ -1,0 +1,136 @@
+"""All that changes in a federation: the algorithm's state, which clients were active when, and which node is which."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedawe.algorithms.base import Algorithm, State
+from fedawe.algorithms.facts import further_models, initial_share
+from fedawe.availability.dynamics import Mask
+from fedawe.core.errors import Diverged, UserError
+from fedawe.deploy.identity import Roster
+from fedawe.deploy.wire import check_statistics, innovation, unfit
+from fedawe.results.record import Line
+from fedawe.tasks.layout import Layout
+
+
+@dataclass(frozen=True)
+class Progress:
+    """A session after some rounds, as a checkpoint keeps it."""
+
+    state: Any
+    on: Mask  # which clients were active when                                                  [rounds, m]
+    roster: dict[str, Any]
+    lines: Sequence[Line]  # what the record says of the last round
+
+    @property
+    def rounds(self) -> int:
+        """How many are done."""
+        return len(self.on)
+
+
+class Session:
+    """The algorithm at work on the clients of one federation; no step of it leaves a state that cannot be sent."""
+
+    def __init__(self, algorithm: Algorithm[Any], layout: Layout, x0: Tensor, roster: Roster) -> None:
+        self.algorithm, self.layout, self.roster = algorithm, layout, roster
+        self.state: State = algorithm.init(x0, roster.clients)
+        self.on: Mask = np.zeros((0, roster.clients), dtype=bool)
+        if (why := unfit(layout, x0)) is not None:
+            raise UserError(f"initial_arrays: {why}")
+
+    def progress(self, lines: Sequence[Line] = ()) -> Progress:
+        """For a checkpoint."""
+        return Progress(self.state, self.on, self.roster.to_json(), lines)
+
+    def restore(self, progress: Progress) -> None:
+        """Go on from a checkpoint."""
+        self.state, self.on = progress.state, progress.on
+        self.roster.restore(progress.roster)
+
+    @property
+    def rounds(self) -> int:
+        """How many are done."""
+        return len(self.on)
+
+    def start(self, client: int) -> Tensor:
+        """Where the client begins the coming round, with the server's buffers: x_i^t, [d + b]."""
+        return self.algorithm.start(self.state, torch.tensor([client]))[0]
+
+    def innovation(self, sent: Tensor, returned: Tensor, max_norm: float, max_statistics: float) -> Tensor:
+        """What a client that was sent one vector and returned another contributes, [d + b]; refuses what is not fit."""
+        G, last = innovation(self.layout, sent, returned, max_norm), self._buffers()
+        check_statistics(self.layout, returned, last, bool(self.on.any()), max_statistics)
+        # Of buffers what the server has counts, not what was sent: that may be of another dtype, and so rounded.
+        return torch.cat([G, last - returned[self.layout.parameters :]])
+
+    def _buffers(self) -> Tensor:
+        return self.state.latest[self.layout.parameters :]
+
+    def close(self, innovations: Mapping[int, Tensor]) -> str | None:
+        """The round with these clients' innovations; if its outcome is not fit, an empty round, and why."""
+        A = torch.tensor(sorted(innovations), dtype=torch.int64)
+        G = torch.stack([innovations[i] for i in A.tolist()]) if len(A) else self._nothing()
+        state, why = self._after(A, G)
+        if why is not None and len(A):
+            A = A[:0]
+            state, also = self._after(A, self._nothing())
+            why = why if also is None else also
+        if state is None:
+            raise Diverged(f"round {self.rounds + 1}: {why}; lower the learning rate")
+        self.state = state
+        row = np.zeros((1, self.on.shape[1]), dtype=bool)
+        row[0, A.numpy()] = True
+        self.on = np.concatenate([self.on, row])
+        return why
+
+    def _nothing(self) -> Tensor:
+        like = self.state.latest
+        return like.new_empty((0, len(like)))
+
+    def _after(self, A: Tensor, G: Tensor) -> tuple[State | None, str | None]:
+        """The state after a round in which the clients A returned G; None and why, if it must not be the server's."""
+        try:
+            state: State = self.algorithm.aggregate(self.state, self.rounds, A, G)
+        except UserError as error:
+            return None, str(error)
+        models = [self.algorithm.model(state), state.latest, *further_models(self.algorithm, state).values()]
+        found = (unfit(self.layout, x) for x in models)
+        why = next((one for one in found if one is not None), None)
+        if why is None and not all(torch.isfinite(one).all() for one in _tensors(state)):
+            why = "the state of the algorithm would not be finite"
+        return (state, None) if why is None else (None, why)
+
+    def model(self) -> Tensor:
+        """The model to evaluate or to ship, [d + b]."""
+        return self.algorithm.model(self.state)
+
+    def further(self) -> Mapping[str, Tensor]:
+        """Further models that the algorithm has, such as FedAWE's last aggregate, [d + b] each."""
+        return further_models(self.algorithm, self.state)
+
+    @property
+    def never_active(self) -> int:
+        """How many clients have not been active in any round."""
+        return int((~self.on.any(0)).sum())
+
+    @property
+    def initial_share(self) -> float:
+        """The share of the model that is the initial model, held by clients that were never active."""
+        return initial_share(self.algorithm, self.state)
+
+
+def _tensors(state: State) -> list[Tensor]:
+    """The floating-point tensors of a state, except rows that are kept per client: those have been checked."""
+    out: list[Tensor] = []
+    for field in fields(state):
+        value = getattr(state, field.name)
+        if isinstance(value, State):
+            out += _tensors(value)
+        elif isinstance(value, Tensor) and value.is_floating_point():
+            out.append(value)
+    return out

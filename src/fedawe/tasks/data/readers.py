@@ -1,0 +1,71 @@
+"""Data sets that are Python objects: Hugging Face's, and PyTorch's. Nothing is downloaded."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from fedawe.core.errors import UserError
+from fedawe.tasks.data.arrays import Array, class_numbers, client_names, from_arrays, listed, stacked
+from fedawe.tasks.data.labelled import Data
+
+
+def from_huggingface(
+    train: Any,
+    test: Any,
+    *,
+    inputs: str | Sequence[str] | None = None,
+    label: str = "label",
+    client: str | None = None,
+    val: Any = None,
+    name: str = "dataset",
+) -> Data:
+    """Hugging Face `datasets.Dataset` objects, as you have loaded them.
+
+    inputs  the column of images or of lists of numbers, or several columns of numbers; None: all that are not named
+            otherwise
+    label   the column of labels: class numbers from 0, or names
+    client  the column that says which client has the sample
+    """
+    parts = {"train": train, "test": test} | ({} if val is None else {"val": val})
+    known = list(train.column_names)
+    for column in (label, *([client] if client else []), *([inputs] if isinstance(inputs, str) else inputs or ())):
+        if column not in known:
+            raise UserError(f"{name}: there is no column {column!r}; the columns are {listed(known)}")
+    chosen = [inputs] if isinstance(inputs, str) else list(inputs or [c for c in known if c not in (label, client)])
+    arrays: dict[str, Array] = {}
+    for part, rows in parts.items():
+        columns = [stacked(list(rows[column]), f"{name}: {column}") for column in chosen]
+        arrays[f"x_{part}"] = columns[0] if len(columns) == 1 else np.stack(columns, 1)
+    coded = class_numbers([np.asarray(list(rows[label])) for rows in parts.values()], name)
+    arrays |= {f"y_{part}": y for part, y in zip(parts, coded, strict=True)}
+    if client is not None:
+        arrays["client"] = client_names(np.asarray(list(train[client])))
+    return from_arrays(name, arrays)
+
+
+def from_torch(train: Any, test: Any, *, client: Any = None, val: Any = None, name: str = "dataset") -> Data:
+    """Any `torch.utils.data.Dataset` of pairs (input, label), torchvision's among them; every sample is read once.
+
+    Inputs are tensors ([channels, height, width] for images), arrays or PIL images of one shape. `client` has one
+    whole number or name for each training sample.
+    """
+    arrays: dict[str, Array] = {}
+    for part, samples in {"train": train, "test": test, "val": val}.items():
+        if samples is None:
+            continue
+        pairs = [samples[n] for n in range(len(samples))]
+        arrays[f"x_{part}"] = stacked([_channels_last(x) for x, _ in pairs], f"{name}: {part}")
+        arrays[f"y_{part}"] = np.array([int(y) for _, y in pairs], dtype=np.int64)
+    if client is not None:
+        arrays["client"] = client_names(np.asarray(client))
+    return from_arrays(name, arrays)
+
+
+def _channels_last(sample: Any) -> Array:
+    """An input as an array; a tensor of three dimensions is [channels, height, width]."""
+    if isinstance(sample, Tensor):
+        array = sample.detach().cpu().numpy()
+        return array.transpose(1, 2, 0) if array.ndim == 3 else array
+    return np.asarray(sample)
