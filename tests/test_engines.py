@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 import fedawe
+from fedawe.experiments.build import experiment_of
 from fedawe.experiments.execution import Execution
 from fedawe.experiments.run import Progress
 from fedawe.experiments.settings import Settings
@@ -179,7 +180,7 @@ def stable(path):
 
 def test_jobs_and_workers_change_no_record(tmp_path):
     settings = Settings(model="softmax", clients=20, rounds=12, batch=16)
-    experiment = settings.experiment(["fedawe", "fedavg", "mifa"], (0, 1))
+    experiment = experiment_of(settings, ["fedawe", "fedavg", "mifa"], (0, 1))
     for name, how in {"alone": {}, "jobs": {"jobs": 2}, "workers": {"workers": 2}}.items():
         told: list[Progress] = []
         found = experiment.run(tmp_path / name, tell=told.append, engine="stacked", **how)
@@ -198,25 +199,25 @@ def test_a_run_that_fails_leaves_the_others_complete(tmp_path):
     (tmp_path / "x" / "fedavg").mkdir(parents=True)
     (tmp_path / "x" / "fedavg" / "seed-0").write_text("in the way of the folder")
     (tmp_path / "x").rename(tmp_path / "later")
-    settings.experiment(["fedawe"], (1,)).run(tmp_path / "x")
+    experiment_of(settings, ["fedawe"], (1,)).run(tmp_path / "x")
     (tmp_path / "later" / "fedavg").rename(tmp_path / "x" / "fedavg")
     with pytest.raises(fedawe.UserError, match="1 of 3 runs failed, the others are complete"):
-        settings.experiment(["fedawe", "fedavg", "mifa"], (0,)).run(tmp_path / "x", jobs=2)
+        experiment_of(settings, ["fedawe", "fedavg", "mifa"], (0,)).run(tmp_path / "x", jobs=2)
     for name in ("fedawe", "mifa"):
         assert records.read(tmp_path / "x" / name / "seed-0" / "record.jsonl").status == "complete"
 
 
 def test_another_engine_needs_another_folder(tmp_path):
     settings = Settings(model="softmax", clients=20, rounds=2, batch=16)
-    settings.experiment(["fedavg"], (0,)).run(tmp_path / "x", engine="one")
-    settings.experiment(["fedavg"], (1,)).run(tmp_path / "x")  # auto: as it began
+    experiment_of(settings, ["fedavg"], (0,)).run(tmp_path / "x", engine="one")
+    experiment_of(settings, ["fedavg"], (1,)).run(tmp_path / "x")  # auto: as it began
     with pytest.raises(fedawe.UserError, match="begun with engine one, not stacked"):
-        settings.experiment(["fedavg"], (2,)).run(tmp_path / "x", engine="stacked")
+        experiment_of(settings, ["fedavg"], (2,)).run(tmp_path / "x", engine="stacked")
 
 
 def test_what_is_moved_to_a_device_gives_the_same_there():
     """The path a CUDA device takes, on the only device there is here: data, state, batches and answers all follow."""
-    experiment = Settings(model="mlp", clients=10, rounds=3, batch=8).experiment(["fedawe"], (0,))
+    experiment = experiment_of(Settings(model="mlp", clients=10, rounds=3, batch=8), ["fedawe"], (0,))
     outcomes = []
     for device in (None, torch.device("cpu", 0)):
         population = experiment.population(0, device)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from fedawe.core.errors import UserError
+from fedawe.experiments.build import experiment_of
 from fedawe.experiments.settings import Settings
 
 SETTINGS = Settings(model="softmax", clients=10, rounds=5, batch=16, steps=3, evaluate_every=5, alpha=0.5, eta0=0.5)
@@ -14,7 +15,7 @@ SETTINGS = Settings(model="softmax", clients=10, rounds=5, batch=16, steps=3, ev
 
 def losses(out: Path, settings: Settings, *algorithms: str) -> dict[str, tuple[float, bytes]]:
     """The last test loss and the model of each."""
-    experiment = settings.experiment(algorithms, (0,))
+    experiment = experiment_of(settings, algorithms, (0,))
     experiment.run(out, engine="stacked", workers=1)
     found = {}
     for label in experiment.algorithms:
@@ -48,7 +49,7 @@ def test_what_is_ones_own_comes_before_what_is_common() -> None:
         ("fedawe:clip_grad=0.7", 0.5, 0.7),
         ("fedawe:clip_grad=0.7,eta0=0.2,clip=0.4", 0.2, 0.7),
     ):
-        experiment = settings.experiment([text])
+        experiment = experiment_of(settings, [text])
         (label,) = experiment.algorithms
         local = experiment.local_of(label)
         assert (local.rate.eta0, local.clip_grad) == (eta0, clip)
@@ -56,7 +57,9 @@ def test_what_is_ones_own_comes_before_what_is_common() -> None:
 
 
 def test_it_is_not_an_option_of_the_algorithm() -> None:
-    plain, own = SETTINGS.experiment(["fedawe:clip=0.4", "fedawe:clip=0.4,clip_grad=0.7,eta0=0.2"]).algorithms.values()
+    plain, own = experiment_of(
+        SETTINGS, ["fedawe:clip=0.4", "fedawe:clip=0.4,clip_grad=0.7,eta0=0.2"]
+    ).algorithms.values()
     assert own == plain
 
 
@@ -70,5 +73,5 @@ def test_it_is_not_an_option_of_the_algorithm() -> None:
 )
 def test_an_invalid_clip_is_refused(text: str, said: str) -> None:
     with pytest.raises(UserError) as refused:
-        SETTINGS.experiment([text])
+        experiment_of(SETTINGS, [text])
     assert said in str(refused.value)

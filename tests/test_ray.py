@@ -25,6 +25,7 @@ import torch
 from torch import nn
 
 import fedawe
+from fedawe.experiments.build import experiment_of
 from fedawe.experiments.execution import Execution
 from fedawe.experiments.settings import Settings
 from fedawe.results import record as records
@@ -370,7 +371,7 @@ def grouping(out):
 
 def test_runs_spread_over_nodes_are_the_same_runs_even_if_a_node_is_lost(nodes, vacant, tmp_path):
     settings = Settings(model="softmax", clients=20, rounds=400, batch=16, evaluate_every=50)
-    experiment = settings.experiment(["fedawe", "mifa"], (0, 1))
+    experiment = experiment_of(settings, ["fedawe", "mifa"], (0, 1))
     told, warned = [], []
 
     def tell(progress):
@@ -396,7 +397,7 @@ def test_runs_spread_over_nodes_are_the_same_runs_even_if_a_node_is_lost(nodes, 
 
 def test_a_run_that_fails_on_a_node_leaves_the_others_complete(nodes, vacant, tmp_path):
     settings = Settings(model="softmax", clients=20, rounds=5, batch=16)
-    experiment = settings.experiment(["fedawe", "fedavg"], (0,))
+    experiment = experiment_of(settings, ["fedawe", "fedavg"], (0,))
     experiment.run(tmp_path, engine="stacked")
     well, ill = (tmp_path / name / "seed-0" for name in ("fedawe", "fedavg"))
     model = (well / "model.safetensors").read_bytes()
@@ -450,7 +451,7 @@ def test_a_run_that_was_stopped_on_a_ray_of_its_own_goes_on_at_another(nodes, va
     done, said = process.communicate(timeout=240)
     assert "1 of 1 runs complete" in done, said
     settings = Settings(model="softmax", clients=20, rounds=200, evaluate_every=100)
-    settings.experiment(["fedawe"], (0,)).run(tmp_path / "alone", engine=grouping(out))
+    experiment_of(settings, ["fedawe"], (0,)).run(tmp_path / "alone", engine=grouping(out))
     assert_same_runs(out, tmp_path / "alone")
 
 
@@ -473,7 +474,7 @@ def test_a_cluster_that_cannot_be_reached_is_said_in_one_line(greeting, tmp_path
             threading.Thread(target=greet, args=(listener, greeting), daemon=True).start()
         for engine in (f"ray:{address}", f"ray://{address}"):
             with pytest.raises(fedawe.UserError, match=f"no Ray answers at (ray://)?{address}; expected a running"):
-                Settings().experiment(["fedavg"], (0,)).run(tmp_path / "x", engine=engine)
+                experiment_of(Settings(), ["fedavg"], (0,)).run(tmp_path / "x", engine=engine)
     assert not (tmp_path / "x").exists()
 
 

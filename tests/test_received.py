@@ -15,6 +15,7 @@ from table import ROWS, History, Row, differences, histories, history, run
 import fedawe
 from fedawe.algorithms.base import State, pack, unpack
 from fedawe.algorithms.received import Received, ReceivedState
+from fedawe.experiments.build import experiment_of
 from fedawe.experiments.settings import Settings
 
 ALL = ("fedawe", "fedavg", "fedavg-all", "fedavg-known", "fedau", "f3ast", "mifa", "fedvarp")
@@ -116,7 +117,7 @@ def execute(
         if progress.rounds == crash_at:
             raise Crash
 
-    given.experiment(algorithms, (0,)).run(out, checkpoint_every=2, engine="stacked", workers=1, tell=tell)
+    experiment_of(given, algorithms, (0,)).run(out, checkpoint_every=2, engine="stacked", workers=1, tell=tell)
 
 
 def lines(out: Path, label: str) -> list[dict[str, Any]]:
@@ -158,7 +159,7 @@ def test_asking_for_it_changes_no_other_number(whole: Path, tmp_path: Path) -> N
 @pytest.mark.parametrize("label", ALL)
 def test_the_record_has_the_metrics_of_that_mean(whole: Path, label: str) -> None:
     """Simulated anew with one model per client; FedAWE's received mean is its own model and is not evaluated twice."""
-    experiment = dataclasses.replace(SETTINGS, evaluate_received=False).experiment([label], (0,))
+    experiment = experiment_of(dataclasses.replace(SETTINGS, evaluate_received=False), [label], (0,))
     population = experiment.population(0)
     task, algorithm = population.task, experiment.algorithm(label, population.trace)
     held = [task.initial(0)] * 12

@@ -19,6 +19,7 @@ import fedawe
 from fedawe.core.errors import UserError
 from fedawe.experiments import checkpoint, schedule
 from fedawe.experiments import folder as folders
+from fedawe.experiments.build import experiment_of
 from fedawe.experiments.settings import Settings
 from fedawe.experiments.workers import at_once
 from fedawe.results import record as records
@@ -40,7 +41,7 @@ def execute(
         if progress.rounds == crash_at:
             raise Crash
 
-    experiment = settings.experiment(algorithms, seeds)
+    experiment = experiment_of(settings, algorithms, seeds)
     warn = (lambda _: None) if warnings is None else warnings.append
     experiment.run(out, tell=tell, warn=warn, checkpoint_every=checkpoint_every, **{"engine": "stacked", **how})
     return [
@@ -187,7 +188,7 @@ def test_a_finished_run_that_is_extended_is_the_longer_run(whole, tmp_path, labe
     record = records.read(tmp_path / "x" / label / "seed-0" / "record.jsonl")
     assert (record.status, record.evaluations[-1]["round"]) == ("complete", rounds)
     computed: list[int] = []
-    SETTINGS.experiment([label], (0,)).run(
+    experiment_of(SETTINGS, [label], (0,)).run(
         tmp_path / "x", engine="stacked", tell=lambda progress: computed.append(progress.rounds)
     )
     assert computed == list(range(rounds + 1, 31)), "what is there is not computed again"
@@ -284,7 +285,7 @@ def test_a_lost_or_damaged_model_is_made_again(whole, tmp_path, harm):
 
 
 def test_the_model_is_the_one_that_was_evaluated(whole):
-    task = SETTINGS.experiment().population(0).task
+    task = experiment_of(SETTINGS).population(0).task
     tensors = safetensors.torch.load((whole / "fedawe" / "seed-0" / "model.safetensors").read_bytes())
     x = tensors["x"] if task.layout is None else task.layout.vector(tensors)
     last = records.read(whole / "fedawe" / "seed-0" / "record.jsonl").evaluations[-1]
@@ -315,7 +316,7 @@ def test_a_second_process_on_the_folder_is_refused(tmp_path):
             other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
             seen.append(other.stderr)
 
-    SETTINGS.experiment(["fedavg"], (0,)).run(tmp_path / "x", tell=tell)
+    experiment_of(SETTINGS, ["fedavg"], (0,)).run(tmp_path / "x", tell=tell)
     assert "in use by another process" in seen[0]
 
 
@@ -456,7 +457,7 @@ def test_runs_whose_process_is_killed_come_out_the_same(whole, tmp_path):
                 child.join()
 
     labels = ["fedawe", "mifa"]
-    SETTINGS.experiment(labels, (0,)).run(tmp_path / "x", tell=tell, engine="stacked", jobs=2, checkpoint_every=3)
+    experiment_of(SETTINGS, labels, (0,)).run(tmp_path / "x", tell=tell, engine="stacked", jobs=2, checkpoint_every=3)
     assert killed
     for label in labels:
         assert result(tmp_path / "x", label) == result(whole, label)
@@ -470,7 +471,7 @@ def test_a_run_that_is_killed_again_and_again_is_named_and_the_others_are_comple
                 os.kill(os.getpid(), signal.SIGKILL)
             return super().aggregate(state, t, A, G)
 
-    plain = SETTINGS.experiment(["fedavg"], (0, 1))
+    plain = experiment_of(SETTINGS, ["fedavg"], (0, 1))
     both = dataclasses.replace(
         plain, algorithms={**plain.algorithms, "mortal": Mortal()}, local=plain.local_of("fedavg"), seeds=(0,)
     )

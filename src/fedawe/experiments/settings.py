@@ -1,6 +1,5 @@
 """An experiment as the command line describes it: every flag, its default, and what it means."""
 
-import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
