@@ -8,7 +8,7 @@ import shutil
 import sys
 from pathlib import Path
 
-import fedawe
+from fedawe.results.frame import below, frame
 
 COLUMNS = ["folder", "label", "seed", "status", "round", "train_accuracy", "test_accuracy"]
 COLUMNS += ["latest_test_accuracy", "received_test_accuracy", *(f"test_accuracy_class_{c}" for c in range(10))]
@@ -22,8 +22,8 @@ def collect(made: Path, kept: Path) -> None:
     for table in sorted((made / "tables").glob("*.*")):
         if table.suffix in (".csv", ".md", ".txt"):
             shutil.copyfile(table, kept / table.name)
-    frame = fedawe.load(made / "runs")[COLUMNS].sort_values(["folder", "label", "seed", "round"])
-    text = frame.to_csv(index=False, float_format="%.6f")
+    found = frame(below(made / "runs", print))[COLUMNS].sort_values(["folder", "label", "seed", "round"])
+    text = found.to_csv(index=False, float_format="%.6f")
     (kept / "evaluations.csv.gz").write_bytes(gzip.compress(text.encode(), mtime=0))
 
 

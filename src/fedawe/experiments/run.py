@@ -10,7 +10,7 @@ from typing import Any
 
 from fedawe.algorithms.base import State
 from fedawe.algorithms.buffers import with_buffers
-from fedawe.algorithms.facts import diagnostics_of, further_models, metrics_of
+from fedawe.algorithms.facts import diagnostics_of, further_models, metrics_of, needs_probabilities
 from fedawe.core.describe import described, first_difference
 from fedawe.core.environment import environment
 from fedawe.core.errors import Diverged, UserError
@@ -19,7 +19,7 @@ from fedawe.experiments import checkpoint
 from fedawe.experiments.definition import Population
 from fedawe.experiments.folder import Folder, other
 from fedawe.results import record as records
-from fedawe.results.record import FORMAT, Line, Record
+from fedawe.results.record import Line, Record
 from fedawe.training import diagnostics
 from fedawe.training.engines import Engine
 from fedawe.training.simulate import simulate
@@ -60,13 +60,14 @@ class Run:
         self.metrics = (*task.metrics, *diagnostics.METRICS, *metrics_of(experiment.algorithms[label]))
         self.header: Line = {
             "kind": "header",
-            "format": FORMAT,
+            "format": records.FORMAT,
             "label": label,
             "name": experiment.title_of(label),
             "algorithm": described(experiment.algorithms[label]),
             "local": described(self.local),
             **experiment.described(),
             "metrics": [dataclasses.asdict(metric) for metric in self.metrics],
+            "needs_p": needs_probabilities(experiment.algorithms[label]),
             "parameters": self._shapes(),
             "inputs": described(task.input_shape),
             "classes": None if task.frequencies is None else int(task.frequencies.shape[1]),

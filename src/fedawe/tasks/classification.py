@@ -2,8 +2,7 @@
 
 import copy
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +14,7 @@ from fedawe.core.metric import Metric
 from fedawe.core.rng import streams
 from fedawe.tasks.augment import PAD, Augment
 from fedawe.tasks.base import Metrics, Task, Update, Work
+from fedawe.tasks.batches import Batches
 from fedawe.tasks.data.labelled import Data, Role
 from fedawe.tasks.executors import Batch
 from fedawe.tasks.models import ModelName, network_for
@@ -26,41 +26,6 @@ PIECE = 1024  # samples asked at once
 AT_ONCE = 2**22  # numbers that may be fetched for a whole round at once
 PERPLEXITY = Metric("test_perplexity", better="lower", decides=True)
 VALIDATION = (Metric("validation_accuracy", unit="%"), Metric("validation_loss", better="lower"))
-
-
-@dataclass(frozen=True)
-class Batches:
-    """Which samples the k active clients look at, step by step; weights sum to 1 over a client's batch (0: padding)."""
-
-    inputs: Tensor  # what there is to look at, [n, ...]
-    targets: Tensor  # [n]
-    samples: Tensor  # which rows of it, [s, k, B] int64
-    weights: Tensor  # [k, B]
-    sizes: list[int]  # how many of the B are real, [k]
-    draws: Tensor | None  # how each image is shifted and mirrored, [s, k, B, 3]
-    seeds: list[list[int]] | None  # for what a network draws itself, [s][k]
-    kept: dict[str, Tensor] = field(default_factory=dict)  # what a network carries from step to step of the round
-
-    @property
-    def padded(self) -> bool:
-        """Whether some client has fewer samples than the width of a batch."""
-        return len(self.sizes) > 1 and min(self.sizes) < self.samples.shape[2]
-
-    @cached_property
-    def alone(self) -> list["Batches"]:
-        """The same for each client by itself, [k]."""
-        return [
-            Batches(
-                self.inputs,
-                self.targets,
-                self.samples[:, n : n + 1],
-                self.weights[n : n + 1],
-                [size],
-                None if self.draws is None else self.draws[:, n : n + 1],
-                None if self.seeds is None else [[row[n]] for row in self.seeds],
-            )
-            for n, size in enumerate(self.sizes)
-        ]
 
 
 class Classification(Task):
