@@ -243,7 +243,7 @@ def test_divergence_names_the_client(engine):
 
 def test_a_worker_that_fails_says_why(engine):
     task = small()
-    task.order = task.order + 10**6
+    task.sampling.order = task.sampling.order + 10**6
     engine.use(task, LOCAL)
     with pytest.raises(RuntimeError, match=r"a worker failed:(.|\n)*index out of range"):
         engine.train(fedawe.Broadcast(task.initial(0)[None]), torch.tensor([3]), 0, 0, torch.tensor([0]))

@@ -26,7 +26,7 @@ from fedawe.training.engines import Engine
 from fedawe.training.simulate import simulate
 
 MODEL = "model.safetensors"
-MAY_DIFFER = ("rounds", "versions")  # of a header, when a run goes on
+MAY_DIFFER = ("rounds", "versions", "executor_why")  # of a header, when a run goes on
 
 
 @dataclass(frozen=True)
@@ -75,6 +75,8 @@ class Run:
             "clients": task.clients,
             "seed": population.seed,
             "stacked": stacked,
+            "executor": task.executor,
+            "executor_why": task.executor_why,
             "versions": environment(),
         }
 
