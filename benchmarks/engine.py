@@ -163,10 +163,10 @@ def bench_profile(turns: int) -> Result:
     task, local = svhn_like(4), fedawe.Local(fedawe.Rate(0.05), 10, 128)
     engine, A = Inline(task, local), torch.arange(2)
     X = task.initial(0).repeat(2, 1)
-    engine.innovations(X, A, 0, 0, torch.zeros(2, dtype=torch.int64))
+    engine.train(fedawe.Broadcast(X), A, 0, 0, torch.zeros(2, dtype=torch.int64))
     with profile(activities=[ProfilerActivity.CPU]) as found:
         for t in range(1, 4):
-            engine.innovations(X, A, t, 0, torch.zeros(2, dtype=torch.int64))
+            engine.train(fedawe.Broadcast(X), A, t, 0, torch.zeros(2, dtype=torch.int64))
     rows = {event.key: event.self_cpu_time_total for event in found.key_averages()}
     total = sum(rows.values())
     products = ("aten::convolution_backward", "aten::mkldnn_convolution", "aten::mm", "aten::addmm")

@@ -83,6 +83,51 @@ ROWS = [
     Row("fedvarp", lambda p: fedawe.FedVARP(eta_g=0.7), fedawe.FedAvg(eta_g=0.7)),
     Row("fedvarp clip", lambda p: fedawe.FedVARP(clip=0.4), fedawe.FedAvg(clip=0.4)),
     Row("fedvarp memory_rate", lambda p: fedawe.FedVARP(memory_rate=halving), fedawe.FedAvg()),
+    Row("mifa client", lambda p: fedawe.MIFA(memory="client"), fedawe.FedAvg()),
+    Row("fedvarp client", lambda p: fedawe.FedVARP(memory="client"), fedawe.FedAvg()),
+    Row("fedprox", lambda p: fedawe.FedProx(mu=0.3, eta_g=0.7), fedawe.FedAvg(eta_g=0.7)),
+    Row("fedprox clip", lambda p: fedawe.FedProx(clip=0.4), fedawe.FedAvg(clip=0.4)),
+    Row("scaffold", lambda p: fedawe.SCAFFOLD(eta_g=0.7), fedawe.FedAvg(eta_g=0.7)),
+    Row("scaffold option 1", lambda p: fedawe.SCAFFOLD(option=1, clip=0.4), fedawe.FedAvg(clip=0.4)),
+    Row("scaffold period", lambda p: fedawe.SCAFFOLD(period=3), fedawe.FedAvg()),
+    Row("feddyn", lambda p: fedawe.FedDyn(alpha=0.3)),  # adds the mean of all innovations so far
+    Row("fednova", lambda p: fedawe.FedNova(eta_g=0.7), fedawe.FedAvg(eta_g=0.7)),
+    Row("fednova clip", lambda p: fedawe.FedNova(clip=0.4), fedawe.FedAvg(clip=0.4)),
+    Row("fedavgm", lambda p: fedawe.FedAvgM(beta=0.5, eta_s=0.7)),
+    Row("fedavgm 0", lambda p: fedawe.FedAvgM(beta=0, rule=fedawe.FedAU(clip=0.4)), fedawe.FedAvg(clip=0.4)),
+    Row("fedavgm mifa", lambda p: fedawe.FedAvgM(rule=fedawe.MIFA())),
+    Row("fedavgm scaffold", lambda p: fedawe.FedAvgM(beta=0.5, rule=fedawe.SCAFFOLD())),
+    Row("fedadam", lambda p: fedawe.FedAdam()),
+    Row("fedadam all", lambda p: fedawe.FedAdam(0.2, 0.8, 0.9, 0.1, fedawe.FedAvgKnown(p))),
+    Row("fedyogi", lambda p: fedawe.FedYogi(0.2, 0.8, 0.9, 0.1, fedawe.FedAU(K=3))),
+    Row("fedadagrad", lambda p: fedawe.FedAdagrad(0.2, 0.1)),
+    Row("amplified", lambda p: fedawe.Amplified(period=3)),
+    Row("amplified 1", lambda p: fedawe.Amplified(period=2, gamma=1.0), fedawe.FedAvg()),
+    Row("amplified scaffold", lambda p: fedawe.Amplified(fedawe.SCAFFOLD(period=3), period=3, gamma=2.0)),
+    Row("fedstale", lambda p: fedawe.FedStale(eta_g=0.7), fedawe.FedAvg(eta_g=0.7)),
+    Row("fedstale beta", lambda p: fedawe.FedStale(beta=0.3, K=3, clip=0.4), fedawe.FedAvg(clip=0.4)),
+    Row("fedstale p", lambda p: fedawe.FedStale(beta=0.3, p=p), fedawe.FedAvg()),
+    Row("mimic", lambda p: fedawe.MimiC(eta_g=0.7), fedawe.FedAvg(eta_g=0.7)),
+    Row("mimic clip", lambda p: fedawe.MimiC(clip=0.4), fedawe.FedAvg(clip=0.4)),
+    Row("fedpbc", lambda p: fedawe.FedPBC(), fedawe.FedAvg()),
+    Row("fedbuff", lambda p: fedawe.FedBuff(K=3)),
+    Row("fedbuff 1", lambda p: fedawe.FedBuff(K=1, eta_g=0.7, clip=0.4), fedawe.FedAvg(eta_g=0.7, clip=0.4)),
+    Row("fedasync", lambda p: fedawe.FedAsync()),
+    Row("fedasync 1", lambda p: fedawe.FedAsync(alpha=1, power=0.3), fedawe.FedAvg()),
+    Row("ca2fl", lambda p: fedawe.CA2FL(K=3)),
+    Row("ca2fl 1", lambda p: fedawe.CA2FL(K=1, eta_g=0.7, clip=0.4), fedawe.FedAvg(eta_g=0.7, clip=0.4)),
+    Row("area", lambda p: fedawe.AREA(), fedawe.FedAvg()),
+    Row("fedlaavg", lambda p: fedawe.FedLaAvg(eta_g=0.7), fedawe.FedAvg(eta_g=0.7)),
+    Row("fedlaavg k", lambda p: fedawe.FedLaAvg(k=2, clip=0.4), fedawe.FedAvg(clip=0.4)),
+    Row("clusterfedvarp", lambda p: fedawe.ClusterFedVARP(p[0] > 0.5, eta_g=0.7), fedawe.FedAvg(eta_g=0.7)),
+    Row("clusterfedvarp clip", lambda p: fedawe.ClusterFedVARP((p[0] * 3).long(), clip=0.4), fedawe.FedAvg(clip=0.4)),
+    Row("weighted", lambda p: fedawe.Weighted(fedawe.FedAvg(), p[0]), counts_everyone=False),
+    Row("weighted fedawe", lambda p: fedawe.Weighted(fedawe.FedAWE(), p[0]), counts_everyone=False),
+    Row("weighted alike", lambda p: fedawe.Weighted(fedawe.FedAU(), torch.full_like(p[0], 3.0)), fedawe.FedAvg()),
+    Row("chosen", lambda p: fedawe.Chosen(), fedawe.FedAvg()),
+    Row("chosen fedawe", lambda p: fedawe.Chosen(fedawe.FedAWE(), fedawe.LongestAbsent(2)), fedawe.FedAvg()),
+    Row("chosen loss", lambda p: fedawe.Chosen(fedawe.FedAvg(), fedawe.PowerOfChoice(3, 2)), fedawe.FedAvg()),
+    Row("chosen oort", lambda p: fedawe.Chosen(fedawe.SCAFFOLD(), fedawe.Oort(2, explore=0.5)), fedawe.FedAvg()),
 ]
 
 
@@ -138,6 +183,8 @@ def _same(one: Any, other: Any, tolerance: float) -> bool:
         if not isinstance(other, Tensor) or (one.dtype, one.shape) != (other.dtype, other.shape):
             return False
         return torch.equal(one, other) if tolerance == 0 else torch.allclose(one, other, rtol=0, atol=tolerance)
+    if isinstance(one, State):
+        return type(one) is type(other) and differences(one, other, tolerance) == []
     if isinstance(one, Mapping):
         return set(one) == set(other) and all(_same(one[key], other[key], tolerance) for key in one)
     return type(one) is type(other) and one == other

@@ -18,9 +18,10 @@ from fedawe.experiments import schedule as suite
 from fedawe.experiments.schedule import Execution
 from fedawe.experiments.settings import Contender, Settings, World
 from fedawe.results import record as records
-from fedawe.tasks import Augment, Classification, ConvNet, Data, Dense
+from fedawe.tasks import Augment, Classification, Data
+from fedawe.tasks.models import dense, paper
 from fedawe.training.engines import Inline, Processes, better_stacked, calibrate, cores, keep_freed_memory
-from fedawe.training.local import STACK, groups, innovations
+from fedawe.training.shares import STACK, groups, innovations
 
 
 def images(clients=20, each=24, size=8, classes=4):
@@ -35,7 +36,7 @@ def images(clients=20, each=24, size=8, classes=4):
 
 def small(network=None, **kwargs) -> Classification:
     data, parts = images()
-    return Classification(data, network or ConvNet((3, 8, 8), (16,), 4), parts, **kwargs)
+    return Classification(data, network or paper((3, 8, 8), (16,), 4), parts, **kwargs)
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +68,7 @@ def test_any_number_of_workers_gives_the_same_bits(two):
             engine.close()
 
 
-@pytest.mark.parametrize("network", [ConvNet((3, 8, 8), (16,), 4), Dense((192, 8, 4))], ids=["convolutions", "dense"])
+@pytest.mark.parametrize("network", [paper((3, 8, 8), (16,), 4), dense((192, 8, 4))], ids=["convolutions", "dense"])
 def test_stacked_and_one_by_one_agree_to_rounding(network):
     task = small(network)
     local = fedawe.Local(fedawe.Rate(0.1), steps=5, batch=8)
@@ -97,16 +98,16 @@ class Broken(Classification):
 
 def test_a_worker_that_fails_says_why_and_one_that_is_killed_is_noticed():
     data, parts = images()
-    task = Broken(data, ConvNet((3, 8, 8), (16,), 4), parts)
+    task = Broken(data, paper((3, 8, 8), (16,), 4), parts)
     engine = Processes(task, fedawe.Local(steps=1, batch=4), 2, 2, task.initial(0))
     try:
         with pytest.raises(RuntimeError, match="no such kernel"):
-            engine.innovations(task.initial(0).repeat(2, 1), torch.arange(2), 0, 0, torch.zeros(2))
+            engine.train(fedawe.Broadcast(task.initial(0).repeat(2, 1)), torch.arange(2), 0, 0, torch.zeros(2))
         for process in engine.processes:
             process.kill()
             process.join()
         with pytest.raises(RuntimeError, match="a worker process died"):
-            engine.innovations(task.initial(0).repeat(2, 1), torch.arange(2), 1, 0, torch.zeros(2))
+            engine.train(fedawe.Broadcast(task.initial(0).repeat(2, 1)), torch.arange(2), 1, 0, torch.zeros(2))
     finally:
         engine.close()
 
@@ -115,7 +116,7 @@ def test_divergence_names_the_client_whoever_computes_it(two):
     task = small()
     two.use(task, fedawe.Local(fedawe.Rate(1e30), steps=3, batch=4))
     with pytest.raises(fedawe.Diverged, match=r"round 5 at client 3 with learning rate"):
-        two.innovations(task.initial(0).repeat(2, 1), torch.tensor([3, 9]), 5, 0, torch.zeros(2))
+        two.train(fedawe.Broadcast(task.initial(0).repeat(2, 1)), torch.tensor([3, 9]), 5, 0, torch.zeros(2))
 
 
 @pytest.mark.parametrize(("together", "better"), [(1, True), (1000, False)])

@@ -22,12 +22,13 @@ from torch import nn
 import fedawe
 from fedawe.cli.main import main
 from fedawe.core.errors import UserError
+from fedawe.experiments.build import experiment_of
 from fedawe.experiments.settings import Settings
 from fedawe.results.events import write_tensorboard
 from fedawe.results.frame import below, frame, write_csv
-from fedawe.results.model import as_module
-from fedawe.tasks import Classification, ConvNet, ModuleNetwork
+from fedawe.tasks import Classification, ModuleNetwork
 from fedawe.tasks.data import load
+from fedawe.tasks.models import paper
 
 LABELS = ("fedawe", "fedavg(eta0=0.25)", "mifa")
 
@@ -372,7 +373,7 @@ def test_mistakes_are_one_line_and_change_nothing(own: Path, tmp_path, monkeypat
 def trained(out: Path, algorithm: str = "fedawe", **settings: object) -> Path:
     """The folder of a short run."""
     made = Settings(**{"clients": 8, "alpha": 1.0, "rounds": 6, "batch": 16, "evaluate_every": 3, **settings})
-    made.experiment([algorithm], (0,)).run(out, engine="stacked", workers=1, device="cpu")
+    experiment_of(made, [algorithm], (0,)).run(out, engine="stacked", workers=1, device="cpu")
     return out / algorithm / "seed-0"
 
 
@@ -443,7 +444,7 @@ def test_a_module_that_does_not_fit_is_refused_and_untouched(runs, tmp_path):
         (runs["mlp"], nn.LazyLinear(3), "parameters without a shape"),
         (runs["mlp"], Mine, "module is the class Mine; expected an object of torch.nn.Module"),
         (runs["mlp"], {}, "module is a dict; expected"),
-        (alone, Mine(32), "the module has 2410 parameters and buffers, expected 4810"),
+        (alone, Mine(), r"has no inner\.weight, which the module has; it has 1\.bias, 1\.weight, 3\.bias, 3\.weight"),
     ):
         before = [parameter.clone() for parameter in module.parameters()] if isinstance(module, Mine) else []
         with pytest.raises(UserError, match=said):
@@ -456,7 +457,8 @@ def test_without_its_record_a_model_needs_a_module(runs, tmp_path):
     alone = shutil.copy(runs["mlp"] / "model.safetensors", tmp_path / "m.safetensors")
     with pytest.raises(UserError, match=r"4810 numbers whose network is not known; give the nn.Module they belong to"):
         fedawe.load_model(alone)
-    assert torch.equal(fedawe.load_model(alone, Mine()).inner.weight, fedawe.load_model(runs["mlp"])[1].weight)
+    same = nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
+    assert torch.equal(fedawe.load_model(alone, same)[1].weight, fedawe.load_model(runs["mlp"])[1].weight)
 
 
 def test_models_that_are_not_to_be_had(runs, tmp_path, whole):
@@ -604,9 +606,8 @@ def test_named_tensors_of_a_deployment_are_loaded_by_name(normed, tmp_path):
 
 @pytest.mark.parametrize(("hidden", "dropout"), [((128,), 0.0), ((256, 64), 0.0), ((512, 256), 0.2)])
 def test_the_papers_networks_as_modules(hidden, dropout):
-    network = ConvNet((3, 32, 32), hidden, 10, dropout)
-    module, x = as_module(network), network.initial(0)
-    assert [parameter.shape for parameter in module.parameters()] == network.shapes
+    network = paper((3, 32, 32), hidden, 10, dropout)
+    module, x = network.make(), network.initial(0)
     nn.utils.vector_to_parameters(x, module.parameters())
     inputs = torch.from_numpy(np.random.default_rng(1).normal(size=(6, 3, 32, 32))).float()
     with torch.no_grad():

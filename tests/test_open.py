@@ -19,7 +19,7 @@ import fedawe
 from fedawe.cli.main import main, parse
 from fedawe.core.errors import UserError
 from fedawe.experiments import names
-from fedawe.experiments.build import algorithm_spec
+from fedawe.experiments.build import algorithm_spec, experiment_of
 from fedawe.experiments.settings import Settings
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -195,7 +195,7 @@ def test_a_file_and_a_module_are_found(tmp_path: Path, monkeypatch: pytest.Monke
         assert (type(built).__name__, built.beta, built.loud) == ("Mine", 0.9, True)
         assert spec.label == "Mine(beta=0.9,loud=true)"
     settings = Settings(task="own_parts.py:task", dynamics="own_parts.py:Half", clients=5, rounds=3)
-    experiment = settings.experiment(["own_parts.py:Mine", "fedavg"], (0,))
+    experiment = experiment_of(settings, ["own_parts.py:Mine", "fedavg"], (0,))
     assert experiment.population(0).task.clients == 5
     assert list(experiment.algorithms) == ["Mine", "fedavg"]
 

@@ -29,7 +29,8 @@ from fedawe.experiments import schedule as suite
 from fedawe.experiments.schedule import Execution
 from fedawe.experiments.settings import Contender, Settings
 from fedawe.results import record as records
-from fedawe.tasks import Augment, Classification, ConvNet, Data, ModuleNetwork
+from fedawe.tasks import Augment, Classification, Data, ModuleNetwork
+from fedawe.tasks.models import paper
 from fedawe.training.engines import Inline, RayCluster, RayEngine, ray_actors, ray_cluster
 from fedawe.training.engines.ray_actors import Answer
 from fedawe.training.engines.ray_cluster import reach
@@ -153,7 +154,7 @@ def small(stacked=False) -> Classification:
     test = torch.from_numpy(x[:50]), torch.from_numpy(y[:50])
     data = Data("svhn", torch.from_numpy(x), torch.from_numpy(y), *test, (0.4, 0.5, 0.6), (0.2, 0.3, 0.4))
     task = Classification(
-        data, ConvNet((3, 16, 16), (16,), 4), list(np.arange(1440).reshape(20, 72)), augment=Augment(True)
+        data, paper((3, 16, 16), (16,), 4), list(np.arange(1440).reshape(20, 72)), augment=Augment(True)
     )
     task.stacked = stacked
     return task
@@ -231,7 +232,13 @@ def test_divergence_names_the_client(engine):
     task, wild = small(), fedawe.Local(fedawe.Rate(1e30), steps=3, batch=4)
     engine.use(task, wild)
     with pytest.raises(fedawe.Diverged, match="round 5 at client 3 with learning rate"):
-        engine.innovations(task.initial(0).repeat(2, 1), torch.tensor([3, 9]), 5, 0, torch.zeros(2, dtype=torch.int64))
+        engine.train(
+            fedawe.Broadcast(task.initial(0).repeat(2, 1)),
+            torch.tensor([3, 9]),
+            5,
+            0,
+            torch.tensor([0, 0]),
+        )
 
 
 def test_a_worker_that_fails_says_why(engine):
@@ -239,7 +246,7 @@ def test_a_worker_that_fails_says_why(engine):
     task.order = task.order + 10**6
     engine.use(task, LOCAL)
     with pytest.raises(RuntimeError, match=r"a worker failed:(.|\n)*index out of range"):
-        engine.innovations(task.initial(0)[None], torch.tensor([3]), 0, 0, torch.zeros(1, dtype=torch.int64))
+        engine.train(fedawe.Broadcast(task.initial(0)[None]), torch.tensor([3]), 0, 0, torch.tensor([0]))
 
 
 def test_clients_at_which_every_worker_dies_are_not_tried_for_ever(engine, monkeypatch):

@@ -13,26 +13,26 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from fedawe.availability.dynamics import Stationary
 from fedawe.availability.trace import Trace
+from fedawe.core.errors import UserError
 from fedawe.core.rng import rng
-from fedawe.paper import Plan, Readings, merged, presets
+from fedawe.experiments.settings import Settings
+from fedawe.paper.beside import Setting, side_by_side
 from fedawe.paper.example1 import Cell, closed_form, heat_map, standard_error
-from fedawe.paper.fairness import standing
-from fedawe.paper.figures import figure2, figure7
+from fedawe.paper.figure2 import figure2
+from fedawe.paper.figures import figure7
+from fedawe.paper.found import Ran
+from fedawe.paper.items import ITEMS, needed
+from fedawe.paper.leads import leads, standing
+from fedawe.paper.orderings import Orderings, by_rounds, mean_ranks, orderings
+from fedawe.paper.plan import NAMES, Plan, Planned, Variant, merged
+from fedawe.paper.presets import presets
 from fedawe.paper.published import Accuracy, accuracy, published
+from fedawe.paper.readings import Readings
 from fedawe.paper.search import Grid
-from fedawe.paper.tables import (
-    Column2,
-    Orderings,
-    by_rounds,
-    found,
-    mean_ranks,
-    orderings,
-    side_by_side,
-    speed,
-    until,
-)
+from fedawe.paper.table8 import speed
 from fedawe.results.curves import Curve, first_round, smoothed
-from fedawe.results.folder import NAMES, Experiment, Run
+from fedawe.results.folder import Experiment as RunSet
+from fedawe.results.folder import Run as RunResult
 from fedawe.results.record import Record
 
 STANDARD_ERRORS = 4.5  # one in 150,000 for a normal law; seeds are fixed
@@ -121,9 +121,15 @@ def test_table_8_is_as_printed() -> None:
 # How many of its orderings hold
 
 
-def column(test: Mapping[str, Mapping[int, float]], *place: str, table: str = "table2", title: str = "") -> Column2:
+def column(test: Mapping[str, Mapping[int, float]], *place: str, table: str = "table2", title: str = "") -> Setting:
     found = {name: dict(values) for name, values in test.items()}
-    return Column2(title, table, place, {}, found)
+    return Setting(title, table, place, {}, found)
+
+
+def counts(setting: Setting, *more: Setting) -> tuple[int, int, int, int, int]:
+    """hold, of, surely reversed, and those of FedAWE."""
+    found = orderings([setting, *more])
+    return found.hold, found.of, found.reversed_surely, found.fedawe_hold, found.fedawe_of
 
 
 PAPER_SINE = {"fedawe": 85.6, "fedavg": 82.0, "fedavg-all": 71.3, "fedau": 82.5, "f3ast": 82.3, "fedavg-known": 86.0,
@@ -132,15 +138,34 @@ PAPER_SINE = {"fedawe": 85.6, "fedavg": 82.0, "fedavg-all": 71.3, "fedau": 82.5,
 
 def test_the_paper_agrees_with_itself_and_not_with_its_mirror_image() -> None:
     same = column({name: {0: v, 1: v + 1, 2: v + 2} for name, v in PAPER_SINE.items()}, "svhn", "sine")
-    assert orderings([same]) == Orderings(hold=28, of=28, reversed_surely=0, fedawe_hold=7, fedawe_of=7)
+    assert counts(same) == (28, 28, 0, 7, 7)
     mirror = column({name: {0: -v, 1: 1 - v, 2: 2 - v} for name, v in PAPER_SINE.items()}, "svhn", "sine")
-    assert orderings([mirror]) == Orderings(hold=0, of=28, reversed_surely=28, fedawe_hold=0, fedawe_of=7)
-    assert orderings([same, mirror]) == Orderings(28, 56, 28, 7, 14)
+    assert counts(mirror) == (0, 28, 28, 0, 7)
+    assert counts(same, mirror) == (28, 56, 28, 7, 14)
     said = orderings([same, mirror]).words()
-    assert said.startswith(
-        "Of the paper's 56 orderings of two algorithms by mean test accuracy 28 hold here; 28 are rev"
-    )
+    assert said.startswith("Of the paper's 56 orderings of two algorithms by mean test accuracy 28 hold here; of the ")
+    assert "28 are reversed significantly" in said
     assert said.endswith("Of the 14 that involve FedAWE 7 hold.")
+
+
+def test_an_ordering_is_clear_beyond_two_standard_errors_of_the_paper() -> None:
+    """SVHN, sine: FedAWE 85.6 ± 0.9, MIFA 84.1 ± 0.4, FedAvg-known 86.0 ± 0.9, three seeds each."""
+    ours = {"fedawe": {0: 1.0}, "mifa": {0: 0.0}, "fedavg-known": {0: 0.5}}
+    two = 2 * math.sqrt((0.9**2 + 0.4**2) / 3)  # 1.14 < 1.5: clear; 86.0 - 85.6 is not; 86.0 - 84.1 is
+    assert 0.4 < two < 1.5
+    found = orderings([column(ours, "svhn", "sine")])
+    assert (found.hold, found.of, found.clear_hold, found.clear_of) == (2, 3, 2, 2)
+    assert "of the 2 that are beyond two standard errors there 2 hold" in found.words()
+
+
+def test_many_reversals_are_corrected_for_each_other() -> None:
+    """-2 ± 0.13 has p = 0.0014, below 0.05/28 = 0.0018; -2 ± 0.3 has p = 0.0074: significant alone, not among 28."""
+    for spread, alone, among in ((0.13, 1, 28), (0.3, 1, 0)):
+        order = sorted(PAPER_SINE, key=PAPER_SINE.__getitem__)
+        stairs = {name: {s: -2.0 * n + (s - 1) * spread * n for s in range(3)} for n, name in enumerate(order)}
+        pair = {name: stairs[name] for name in order[:2]}
+        assert orderings([column(pair, "svhn", "sine")]).reversed_surely == alone
+        assert orderings([column(stairs, "svhn", "sine")]).reversed_surely == among
 
 
 def test_what_the_paper_prints_as_equal_is_not_ordered() -> None:
@@ -159,12 +184,12 @@ def test_a_reversal_is_sure_where_the_interval_leaves_zero_out() -> None:
         ([-5.0], 0),  # one seed has no interval
     ):
         ours = {"fedawe": {s: 50 + d for s, d in enumerate(differences)}, "fedavg": dict.fromkeys(range(9), 50.0)}
-        assert orderings([column(ours, "svhn", "sine")]) == Orderings(0, 1, surely, 0, 1)
+        assert counts(column(ours, "svhn", "sine")) == (0, 1, surely, 0, 1)
 
 
 def test_a_tie_here_does_not_hold_and_other_seeds_do_not_count() -> None:
     tie = {"fedawe": {0: 80.0, 1: 81.0}, "fedavg": {0: 81.0, 1: 80.0}}
-    assert orderings([column(tie, "svhn", "sine")]) == Orderings(0, 1, 0, 0, 1)
+    assert counts(column(tie, "svhn", "sine")) == (0, 1, 0, 0, 1)
     apart = {"fedawe": {0: 80.0}, "fedavg": {1: 70.0}}
     assert orderings([column(apart, "svhn", "sine")]) == Orderings()
     assert orderings([column(apart, "svhn", "sine")]).words().startswith("There is nothing yet")
@@ -176,27 +201,31 @@ def test_a_tie_here_does_not_hold_and_other_seeds_do_not_count() -> None:
 def test_fedavg_known_above_fedawe_is_an_ordering_of_fedawe() -> None:
     ours = {"fedawe": {0: 86.0}, "fedavg-known": {0: 85.0}, "mifa": {0: 84.0}, "fedvarp": {0: 83.0}}
     # known > fedawe and fedvarp > mifa do not hold; fedawe > mifa and fedvarp, known > mifa and fedvarp do
-    assert orderings([column(ours, "svhn", "sine")]) == Orderings(4, 6, 0, 2, 3)
+    assert counts(column(ours, "svhn", "sine")) == (4, 6, 0, 2, 3)
 
 
 def test_mean_ranks_count_complete_settings_alone() -> None:
     up = {name: {0: float(n), 1: float(n)} for n, name in enumerate(NAMES)}
     down = {name: {0: -float(n), 1: -float(n)} for n, name in enumerate(NAMES)}
-    found = mean_ranks([column(up), column(up), column(down)], seeds=2)
+    every = tuple(NAMES)
+    found = mean_ranks([column(up), column(up), column(down)], 2, every)
     assert (found["fedawe"], found["fedvarp"]) == (17 / 3, 10 / 3)  # 8th, 8th, 1st; 1st, 1st, 8th
     partly = {**up, "mifa": {0: 1.0}}
     lacking = {name: values for name, values in up.items() if name != "fedvarp"}
-    assert mean_ranks([column(up), column(partly), column(lacking)], 2) == mean_ranks([column(up)], 2)
-    assert mean_ranks([column(partly)], 2) == {}
+    assert mean_ranks([column(up), column(partly), column(lacking)], 2, every) == mean_ranks([column(up)], 2, every)
+    assert mean_ranks([column(partly)], 2, every) == mean_ranks([column(lacking)], 2, every) == {}
+    assert set(mean_ranks([column(lacking)], 2, list(lacking))) == set(lacking)
     tied = {name: {0: 1.0, 1: 3.0} for name in NAMES}
-    assert set(mean_ranks([column(tied)], 2).values()) == {1.0}
+    assert set(mean_ranks([column(tied)], 2, every).values()) == {1.0}
 
 
 def test_orderings_and_ranks_by_the_number_of_rounds() -> None:
     """After 400 rounds FedAWE is best, as in the paper's table; after 800 it is last."""
     early = {name: {0: 90.0 - n, 1: 90.0 - n} for n, name in enumerate(NAMES)}
     late = {**early, "fedawe": {0: 1.0, 1: 1.0}}
-    made = by_rounds({("svhn", n): [column(v, "svhn", "sine")] for n, v in ((400, early), (800, late))}, 2)
+    made = by_rounds(
+        {("svhn", n): [column(v, "svhn", "sine")] for n, v in ((400, early), (800, late))}, 2, tuple(NAMES)
+    )
     rows = [dict(zip([c.title for c in made.columns], row, strict=True)) for row in made.rows]
     assert [row["rounds"].text for row in rows] == ["400", "800"]
     assert [row["with FedAWE"].text for row in rows] == ["6 of 7", "1 of 7"]  # FedAvg-known leads it in the paper
@@ -205,11 +234,11 @@ def test_orderings_and_ranks_by_the_number_of_rounds() -> None:
 
 
 def test_a_shorter_experiment_is_the_beginning_of_a_longer_one() -> None:
-    whole = experiment({"fedavg": [{n: n / 1000 for n in range(0, 820, 20)}]}, "test_accuracy")
-    assert found(whole, ["fedavg"], "test_accuracy")["fedavg"][0] == pytest.approx(100 * (760 + 780 + 800) / 3000)
-    half = until(whole, 400)
-    assert found(half, ["fedavg"], "test_accuracy")["fedavg"][0] == pytest.approx(100 * (360 + 380 + 400) / 3000)
-    assert until(None, 400) is None
+    whole = ran({"fedavg": [{n: n / 1000 for n in range(0, 820, 20)}]})
+    assert whole.percent("test_accuracy")["fedavg"][0] == pytest.approx(100 * (760 + 780 + 800) / 3000)
+    half = whole.until(400)
+    assert half.percent("test_accuracy")["fedavg"][0] == pytest.approx(100 * (360 + 380 + 400) / 3000)
+    assert Ran(whole.planned, None).until(400).runs is None
 
 
 # Paper, here, difference
@@ -220,7 +249,7 @@ def test_paper_here_and_difference_stand_side_by_side() -> None:
     made = side_by_side(
         "t",
         "c",
-        [Column2("sine", "table2", ("svhn", "sine"), {"fedawe": {3: 90.0}}, test)],
+        [Setting("sine", "table2", ("svhn", "sine"), {"fedawe": {3: 90.0}}, test)],
         ("fedawe", "fedavg", "mifa", "fedau"),
     )
     rows = {row[1].text: row for row in made.rows}
@@ -243,10 +272,15 @@ def test_paper_here_and_difference_stand_side_by_side() -> None:
 # Table 8
 
 
-def experiment(curves: Mapping[str, list[Mapping[int, float]]], metric: str = "test_accuracy") -> Experiment:
-    """Runs whose test accuracy, seed by seed, goes as said."""
+def ran(
+    curves: Mapping[str, list[Mapping[int, float]]],
+    metric: str = "test_accuracy",
+    data: str = "svhn",
+    missing: tuple[Variant, ...] = (),
+) -> Ran:
+    """Runs whose accuracy, seed by seed, goes as said; `missing` are planned and were not run."""
     runs = [
-        Run(
+        RunResult(
             label,
             seed,
             Record(Path(), {}, [{"round": n, metric: v} for n, v in values.items()], {"status": "complete"}),
@@ -254,13 +288,15 @@ def experiment(curves: Mapping[str, list[Mapping[int, float]]], metric: str = "t
         for label, by_seed in curves.items()
         for seed, values in enumerate(by_seed)
     ]
-    return Experiment(Path(), "", {}, {}, tuple(runs))
+    variants = [
+        Variant("fedawe", None, (("clip", 0.5),)) if label == "fedawe(clip=0.5)" else Variant(label) for label in curves
+    ]
+    planned = Planned("", "sine", Settings(task=data), (*variants, *missing), (0,))
+    return Ran(planned, RunSet(Path(), "", {}, {}, tuple(runs)))
 
 
-def firsts(
-    made: Experiment, labels: tuple[str, ...], data: str = "svhn", evaluate: str = "mean"
-) -> dict[str, list[str]]:
-    table = speed(data, made, labels, evaluate)  # type: ignore[arg-type]
+def firsts(made: Ran, evaluate: str = "mean") -> dict[str, list[str]]:
+    table = speed(made, evaluate)  # type: ignore[arg-type]
     assert [column.title for column in table.columns[2::2]] == ["20 %, here", "40 %, here", "60 %, here", "80 %, here"]
     return {row[0].text: [cell.text for cell in row[2::2]] for row in table.rows}
 
@@ -268,17 +304,17 @@ def firsts(
 def test_only_every_20th_round_counts() -> None:
     """Above 20 % from round 10, above 40 % in round 30 alone, at 60 % exactly from round 40 on, never at 80 %."""
     curve = {0: 0.1, 10: 0.3, 20: 0.3, 30: 0.5, 40: 0.39, 50: 0.5, 60: 0.6, 70: 0.99, 80: 0.7}
-    assert firsts(experiment({"fedavg": [curve]}), ("fedavg",)) == {"FedAvg": ["20", "60", "60", "never"]}
+    assert firsts(ran({"fedavg": [curve]})) == {"FedAvg": ["20", "60", "60", "never"]}
 
 
 def test_the_mean_over_seeds_is_what_reaches_a_target() -> None:
     one, other = {0: 0.2, 20: 0.9, 40: 0.9, 60: 0.9}, {0: 0.2, 20: 0.0, 40: 0.2, 60: 0.8}
-    made = experiment({"mifa": [one, other], "fedau": [one]})
-    assert firsts(made, ("mifa", "fedau")) == {"MIFA": ["0", "20", "60", "60"], "FedAU": ["0", "20", "20", "20"]}
+    made = ran({"mifa": [one, other], "fedau": [one]})
+    assert firsts(made) == {"MIFA": ["0", "20", "60", "60"], "FedAU": ["0", "20", "20", "20"]}
 
 
 def test_the_paper_s_rounds_stand_beside() -> None:
-    table = speed("svhn", experiment({"fedavg-all": [{0: 0.5}]}), ("fedavg-all", "fedawe"), "mean")
+    table = speed(ran({"fedavg-all": [{0: 0.5}]}, missing=(Variant("fedawe"),)), "mean")
     shown = {row[0].text: [cell.text for cell in row[1:]] for row in table.rows}
     assert shown["FedAvg-all"] == ["100", "0", "420", "0", "960", "never", "never", "never"]
     assert shown["FedAWE"] == ["40", "—", "120", "—", "200", "—", "820", "—"]  # which was not run
@@ -286,16 +322,16 @@ def test_the_paper_s_rounds_stand_beside() -> None:
 
 
 def test_which_model_is_evaluated_is_a_choice() -> None:
-    made = experiment({"fedawe(clip=0.5)": [{0: 0.5}]}, "latest_test_accuracy")
-    assert firsts(made, ("fedawe(clip=0.5)",), evaluate="latest") == {"FedAWE": ["0", "0", "never", "never"]}
-    assert firsts(made, ("fedawe(clip=0.5)",)) == {"FedAWE": ["—"] * 4}
-    made = experiment({"fedavg": [{0: 0.7}]}, "received_test_accuracy")
-    assert firsts(made, ("fedavg",), evaluate="received") == {"FedAvg": ["0", "0", "0", "never"]}
+    made = ran({"fedawe(clip=0.5)": [{0: 0.5}]}, "latest_test_accuracy")
+    assert firsts(made, evaluate="latest") == {"FedAWE": ["0", "0", "never", "never"]}
+    assert firsts(made) == {"FedAWE": ["—"] * 4}
+    made = ran({"fedavg": [{0: 0.7}]}, "received_test_accuracy")
+    assert firsts(made, evaluate="received") == {"FedAvg": ["0", "0", "0", "never"]}
 
 
 def test_other_data_have_quarters_of_the_best_as_targets() -> None:
-    made = experiment({"fedavg": [{0: 0.1, 20: 0.57}], "fedawe": [{0: 0.1, 20: 0.3}]})
-    table = speed("digits", made, ("fedawe", "fedavg"), "mean")
+    made = ran({"fedawe": [{0: 0.1, 20: 0.3}], "fedavg": [{0: 0.1, 20: 0.57}]}, data="digits")
+    table = speed(made, "mean")
     assert [column.title for column in table.columns[1::2]] == [f"{at} %, paper" for at in ("12.5", "25", "37.5", "50")]
     assert [cell.text for cell in table.rows[1][2::2]] == ["20"] * 4
     assert [cell.text for cell in table.rows[0][2::2]] == ["20", "20", "never", "never"]
@@ -333,26 +369,38 @@ def test_smoothing_leaves_the_curve_alone_and_is_the_paper_s_by_default() -> Non
 # The search
 
 
+RATES = [(eta0, eta_g) for eta0 in (0.05, 0.1, 0.2) for eta_g in (1.0, 1.5, 2.0)]
+NAN = float("nan")
+
+
 def grid_of(**accuracies: list[float]) -> Grid:
-    return Grid("search-svhn", "", "eta0", (0.05, 0.1, 0.2), {k.replace("_", ", "): v for k, v in accuracies.items()})
+    """Nine accuracies for each: row by row, one row per eta0."""
+    found = {name.replace("_", ", "): dict(zip(RATES, row, strict=True)) for name, row in accuracies.items()}
+    return Grid("search-svhn", "", (0.05, 0.1, 0.2), (1.0, 1.5, 2.0), found)
 
 
-def test_the_best_rate_and_whether_it_is_on_the_edge() -> None:
-    nan = float("nan")
-    grid = grid_of(fedawe=[1.0, 3.0, 2.0], mifa=[nan, nan, 5.0], fedau=[nan] * 3)
-    assert grid.best() == {"fedawe": 0.1, "mifa": 0.2}
-    assert grid.on_edge() == ["mifa"]
-    assert grid.words() == "search-svhn: the best eta0 lies on the edge of the grid for MIFA."
-    rows = {row[0].text: row[1:] for row in grid.table().rows}
-    assert [cell.text for cell in rows["MIFA"]] == ["—", "—", "5.0"]
-    assert [cell.strong for cell in rows["FedAWE"]] == [False, True, False]
-    fine = grid_of(fedawe_clipped=[1.0, 3.0, 2.0])
-    assert fine.words() == "search-svhn: no best eta0 lies on the edge of the grid."
+def test_the_best_pair_of_rates_and_whether_it_is_on_the_edge() -> None:
+    inside, corner = [1.0, 3.0, 2.0, 4.0, 9.0, 4.0, 1.0, 1.0, 1.0], [NAN] * 8 + [5.0]
+    one_edge = [1.0, 9.0, 1.0] + [2.0] * 6
+    grid = grid_of(fedawe=inside, mifa=corner, fedau=[NAN] * 9, fedavg=one_edge)
+    assert grid.best() == {"fedawe": (0.1, 1.5), "mifa": (0.2, 2.0), "fedavg": (0.05, 1.5)}
+    assert grid.on_edge() == {"eta0": ["mifa", "fedavg"], "eta_g": ["mifa"]}
+    assert grid.words() == (
+        "search-svhn: the best (eta0, eta_g) are FedAWE (0.1, 1.5), MIFA (0.2, 2), FedAvg (0.05, 1.5); the best eta0 "
+        "lies on the edge of the grid for MIFA; FedAvg; the best eta_g lies on the edge of the grid for MIFA."
+    )
+    rows = {(row[0].text, row[1].text): row[2:] for row in grid.table().rows}
+    assert [cell.text for cell in rows["MIFA", "0.2"]] == ["—", "—", "5.0"]
+    assert [cell.strong for cell in rows["FedAWE", "0.1"]] == [False, True, False]
+    assert sum(cell.strong for row in rows.values() for cell in row) == 3
+    fine = grid_of(fedawe_clipped=inside)
+    assert fine.words().endswith("FedAWE, clipped (0.1, 1.5); no best rate lies on the edge of the grid.")
     assert fine.table().rows[0][0].text == "FedAWE, clipped"
+    assert grid_of(fedawe=[NAN] * 9).words() == "search-svhn: nothing has been run yet."
 
 
 def test_where_fedawe_stands() -> None:
-    """By hand: 3 ± 0.1 is surely behind 5, surely ahead of 1, and not told apart from 2.9 ± 2."""
+    """By hand: 3 ± 0.1 is significantly behind 5 and ahead of 1 (t = 35, p = 0.0008, times 3), not of 2.9 ± 2."""
     ours = {0: 2.9, 1: 3.0, 2: 3.1}
     others = {
         "mifa": {0: 5.0, 1: 5.0, 2: 5.0},
@@ -360,10 +408,27 @@ def test_where_fedawe_stands() -> None:
         "fedavg": {0: 0.9, 1: 2.9, 2: 4.9},
     }
     assert standing({"fedawe": ours, **others}) == (
-        "FedAWE 3.0, rank 2 of 4; the best other, MIFA, 5.0; "
-        "the 95 % interval of the difference has FedAWE ahead of 1, behind 1."
+        "FedAWE 3.0, rank 2 of 4; the best other, MIFA, 5.0; of 3 paired differences, 1 are significantly in FedAWE's "
+        "favour and 1 against it (5 %, corrected by Holm's method)."
     )
     assert standing({"fedawe": ours}) == standing(others) == ""
+
+
+def test_leads_of_a_table_are_corrected_together() -> None:
+    """p = 0.008 (t = 11, 2 degrees) is significant alone, and not when it is one of eight."""
+    near = {0: 1.0, 1: 2.0, 2: 1.5}
+    one = {"fedawe": {0: 3.0, 1: 3.6, 2: 3.7}, "fedau": near}
+    d = np.array([2.0, 1.6, 2.2])
+    t = d.mean() / (d.std(ddof=1) / math.sqrt(3))
+    p = 1 - t / math.sqrt(2 + t**2)  # Student's t with two degrees in closed form
+    assert 0.05 / 8 < p < 0.05
+    (alone,) = leads([one])
+    assert alone["fedau"].p == pytest.approx(p)
+    assert alone["fedau"].sign == 1
+    many = leads([one] * 8)
+    assert many[0]["fedau"].p == pytest.approx(min(1, 8 * p))
+    assert many[0]["fedau"].sign == 0
+    assert leads([{"fedau": near}]) == [{}]
 
 
 # The plan
@@ -371,45 +436,66 @@ def test_where_fedawe_stands() -> None:
 
 def test_the_paper_s_settings_are_the_paper_s() -> None:
     plan = Plan(presets()["paper"])
-    batches = plan.table2()
-    assert len(batches) == 3 * 4
-    for batch in batches:
-        settings = batch.settings.resolved()
-        assert (settings.clients, settings.alpha, settings.rounds, settings.steps, settings.batch) == (
-            100,
-            0.1,
-            2000,
-            10,
-            128,
-        )
-        assert (settings.model, settings.augment, settings.schedule) == ("paper", "image", "paper")
-        assert batch.seeds == (3, 4, 6)
-        rates = {c.spec.name: float(c.spec.options["eta0"]) for c in batch.contenders()}
+    found = plan.table2()
+    assert len(found) == 3 * 4
+    for planned in found:
+        experiment = planned.experiment()
+        task = experiment.task
+        assert (task.clients, task.alpha, task.model, task.augment) == (100, 0.1, "paper", "image")  # type: ignore[union-attr]
+        assert (experiment.rounds, experiment.seeds) == (2000, (3, 4, 6))
+        rates, clips = {}, {}
+        for variant in planned.variants:
+            local = experiment.local_of(variant.label)
+            assert (local.steps, local.batch, local.rate.schedule) == (10, 128, "paper")
+            rates[variant.name] = local.rate.eta0
+            clips[variant.name] = experiment.algorithms[variant.label].clip
         assert rates == {name: 0.1 if name in ("fedawe", "fedavg-known") else 0.05 for name in NAMES}
-        assert {c.spec.name: c.spec.options.get("clip") for c in batch.contenders()} == {
-            name: "0.5" if name == "fedawe" else None for name in NAMES
-        }
-    assert {batch.settings.resolved().rounds for batch in plan.figure3()} == {1000}
-    assert [(b.settings.p, b.settings.dynamics) for b in plan.figure3()] == [
+        assert clips == {name: 0.5 if name == "fedawe" else None for name in NAMES}
+    assert {planned.settings.rounds for planned in plan.figure3()} == {1000}
+    assert [(each.settings.p, each.settings.dynamics) for each in plan.figure3()] == [
         ((p,), f"sine:gamma={gamma}") for p in (0.1, 0.3, 0.5, 1.0) for gamma in (0.1, 0.2, 0.3, 0.5)
     ]
     assert sorted(presets()["paper"].grid) == [0.0005, 0.001, 0.005, 0.01, 0.05, 0.1]
     assert sorted(presets()["paper"].global_grid) == [0.5, 1, 1.5, 5, 10, 50]
 
 
-@pytest.mark.parametrize("name", ["paper", "mini", "smoke"])
+@pytest.mark.parametrize("name", ["mini", "smoke"])
 def test_runs_are_shared_between_items(name: str) -> None:
     plan = Plan(presets()[name])  # type: ignore[index]
     items = ("table2", "table8", "fig7", "table9", "table10", "fairness")
-    batches = merged([batch for item in items for batch in plan.of(item)])  # type: ignore[arg-type]
-    assert len({batch.folder for batch in batches}) == len(batches)
+    found = merged([planned for item in items for planned in needed(item, plan)])
+    assert len({planned.folder for planned in found}) == len(found)
     own_alpha = 1 if name == "smoke" else 0  # whose alpha is none of table 10's
-    assert len(batches) == 4 * len(plan.preset.data) + 2 + 2 + own_alpha
-    sine = next(batch for batch in batches if batch.folder == f"{plan.first}-sine")
-    more = {"paper": 0, "mini": 8, "smoke": 6}[name]
-    assert (
-        len(sine.algorithms) == len(set(sine.algorithms)) == 8 + 1 + 7 + 1 + more
-    )  # unclipped FedAWE, 7 clipped, no echo, the paper's rates
+    assert len(found) == 4 * len(plan.preset.data) + 2 + 2 + own_alpha
+    sine = next(planned for planned in found if planned.folder == f"{plan.first}-sine")
+    # the preset's own, unclipped FedAWE, 7 clipped, no echo; the paper's rates and equal ones, as far as they differ
+    more = {"mini": 8 + 6, "smoke": 6}[name]
+    assert len(sine.variants) == len({variant.label for variant in sine.variants}) == 8 + 1 + 7 + 1 + more
+
+
+def test_rates_are_the_paper_s_equal_or_tuned() -> None:
+    def rates(kind: str) -> dict[str, tuple[float, float] | None]:
+        found = Plan(presets()["mini"], Readings(rates=kind)).planned("svhn", "sine")  # type: ignore[arg-type]
+        return {variant.name: variant.rates for variant in found.variants}
+
+    assert rates("equal") == dict.fromkeys(NAMES, (0.1, 1.0))
+    assert rates("paper") == {name: (0.1 if name in ("fedawe", "fedavg-known") else 0.05, 1.0) for name in NAMES}
+    assert rates("tuned")["fedavg-all"] == (0.2, 5)
+    assert rates("tuned")["fedawe"] == (0.5, 1.5)  # found with its clip
+    assert {v.name: v.rates for v in Plan(presets()["mini"]).planned("svhn", "sine").variants} == rates("tuned")
+    with pytest.raises(UserError, match="no rates were searched for on svhn at the size of paper"):
+        Plan(presets()["paper"], Readings(rates="tuned")).planned("svhn", "sine")
+
+
+def test_every_preset_searches_the_same_grid_for_all() -> None:
+    for preset in presets().values():
+        (*_, planned) = Plan(preset).search()
+        by_name: dict[tuple[str, bool], list[object]] = {}
+        for variant in planned.variants:
+            by_name.setdefault((variant.name, bool(variant.options)), []).append(variant.rates)
+        assert set(by_name) == {*((name, False) for name in NAMES), ("fedawe", True)}
+        assert len({tuple(rates) for rates in by_name.values()}) == 1
+        assert len(by_name["fedawe", True]) == len(preset.grid) * len(preset.global_grid)
 
 
 def test_the_readings_choose_who_is_clipped_and_how() -> None:
@@ -421,11 +507,15 @@ def test_the_readings_choose_who_is_clipped_and_how() -> None:
         (Readings("update", "all"), "fedawe:eta0=0.1,clip=0.5", "mifa:eta0=0.1,clip=0.5"),
         (Readings("gradient", "all"), "fedawe:eta0=0.1,clip_grad=0.5", "mifa:eta0=0.1,clip_grad=0.5"),
     ):
-        found = Plan(preset, readings).batch("digits", "sine").algorithms
+        found = [str(variant) for variant in Plan(preset, readings).planned("digits", "sine").variants]
         assert fedawe in found
         assert mifa in found
-    batchwise = Plan(preset, Readings(augment="batch")).batch("digits", "sine")
+    batchwise = Plan(preset, Readings(augment="batch")).planned("digits", "sine")
     assert (batchwise.folder, batchwise.settings.augment) == ("digits-sine-batchwise", "batch")
+
+
+def test_every_item_says_what_it_is() -> None:
+    assert len({item.about for item in ITEMS.values()}) == len(ITEMS) == 13
 
 
 # Figure 7
@@ -434,7 +524,7 @@ def test_the_readings_choose_who_is_clipped_and_how() -> None:
 @pytest.mark.parametrize("last", [0.02, 0.1, 0.5, 1.2, 2.1])
 def test_the_numbers_beside_a_loss_are_apart(last: float) -> None:
     losses = {n: last + (2.3 - last) * math.exp(-n / 100) for n in range(0, 820, 20)}
-    made = figure7({"svhn": experiment({"fedavg": [losses]}, "train_loss")}, {"svhn": ["fedavg"]})
+    made = figure7([ran({"fedavg": [losses]}, "train_loss")])
     FigureCanvasAgg(made).draw()
     for ax in (made.axes[0], made.axes[2]):
         low, high = ax.get_ylim()

@@ -6,9 +6,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from fedawe.paper import Plan, presets
-from fedawe.paper.plan import DYNAMICS
-from fedawe.results.folder import NAMES
+from fedawe.paper.plan import DYNAMICS, NAMES, Plan
+from fedawe.paper.presets import presets
 
 ROOT = Path(__file__).parent.parent
 KEPT = ROOT / "results" / "mini"
@@ -29,7 +28,7 @@ def window(frame: pd.DataFrame, folder: str, label: str, metric: str = "test_acc
 
 
 def labels(data: str, dynamics: str) -> dict[str, str]:
-    return {each.spec.name: each.label for each in Plan(presets()["mini"]).batch(data, dynamics).contenders()}
+    return {each.name: each.label for each in Plan(presets()["mini"]).planned(data, dynamics).variants}
 
 
 def test_every_table_on_the_page_is_the_one_that_was_made() -> None:

@@ -18,6 +18,7 @@ from fedawe.algorithms.base import (
     check_whole,
     clipped,
     first_model,
+    known_clients,
     received,
     skipped_rounds_are_empty,
 )
@@ -37,6 +38,7 @@ class FedAvg(OneGlobalModel[ServerState]):
 
     name = "FedAvg"
     keeps = "nothing"
+    sums_to_one = True
 
     eta_g: float = 1.0
     clip: float | None = None
@@ -112,22 +114,13 @@ class FedAvgKnown(OneGlobalModel[ServerState]):
         check_rates(self.eta_g, self.clip)
         if self.p is None:
             return
-        try:
-            p = self.p.clone() if isinstance(self.p, Tensor) else torch.from_numpy(np.array(self.p))
-        except TypeError:
-            raise UserError(f"p must be probabilities [rounds, clients], not {type(self.p).__name__}") from None
-        if p.ndim != 2 or not p.is_floating_point():
-            raise UserError(f"p must be probabilities [rounds, clients], not {p.dtype} of shape {list(p.shape)}")
-        if not ((p >= 0) & (p <= 1)).all():
-            raise UserError("p has entries outside [0, 1]")
-        object.__setattr__(self, "p", p)
+        object.__setattr__(self, "p", probabilities(self.p))
 
     def init(self, x0: Tensor, m: int) -> ServerState:
         """x^0."""
         if self.p is None:
             raise UserError("FedAvgKnown needs the probabilities of every round; give p, an array [rounds, clients]")
-        if self.p.shape[1] != m:
-            raise UserError(f"p has {self.p.shape[1]} columns for {m} clients")
+        check_columns(self.p, m)
         return ServerState(t=-1, m=m, x=first_model(x0, m))
 
     def aggregate(self, state: ServerState, t: int, A: Tensor, G: Tensor) -> ServerState:
@@ -135,12 +128,37 @@ class FedAvgKnown(OneGlobalModel[ServerState]):
         A, G = received(state, t, A, G)
         if len(A) == 0:
             return state.after(t)
-        if t >= len(self.p):
-            raise UserError(f"p covers rounds 0 to {len(self.p) - 1}, but this is round {t}")
-        p = self.p[t].to(G.device)[A].to(G.dtype)  # p_i^t                                              [k]
-        if (p == 0).any():
-            raise UserError(f"client {int(A[(p == 0).nonzero()[0]])} was there in round {t}, but its p is 0")
+        p = probabilities_of(self.p, t, A).to(G)  # p_i^t                                              [k]
         return state.after(t, x=state.x - self.eta_g * clipped((G / p[:, None]).sum(0) / state.m, self.clip))
+
+
+def probabilities(given: Any) -> Tensor:
+    """Probabilities [rounds, clients], checked, as a tensor of our own."""
+    try:
+        p = given.clone() if isinstance(given, Tensor) else torch.from_numpy(np.array(given))
+    except TypeError:
+        raise UserError(f"p must be probabilities [rounds, clients], not {type(given).__name__}") from None
+    if p.ndim != 2 or not p.is_floating_point():
+        raise UserError(f"p must be probabilities [rounds, clients], not {p.dtype} of shape {list(p.shape)}")
+    if not ((p >= 0) & (p <= 1)).all():
+        raise UserError("p has entries outside [0, 1]")
+    return p
+
+
+def check_columns(p: Tensor, m: int) -> None:
+    """Refuses probabilities of another number of clients."""
+    if p.shape[1] != m:
+        raise UserError(f"p has {p.shape[1]} columns for {m} clients")
+
+
+def probabilities_of(p: Tensor, t: int, A: Tensor) -> Tensor:
+    """p_i^t of the active clients A [k], none of which can be 0, [k]."""
+    if t >= len(p):
+        raise UserError(f"p covers rounds 0 to {len(p) - 1}, but this is round {t}")
+    own = p[t].to(A.device)[A]
+    if (own == 0).any():
+        raise UserError(f"client {int(A[(own == 0).nonzero()[0]])} was active in round {t}, but its p is 0")
+    return own
 
 
 @dataclass(frozen=True)
@@ -191,11 +209,16 @@ class FedAU(OneGlobalModel[IntervalState]):
         state = skipped_rounds_are_empty(self, state, t)
         x = state.x - self.eta_g * clipped((state.omega[A, None] * G).sum(0) / state.m, self.clip)
 
-        S, M = state.S + 1, state.M
-        ends = S == self.K  # an interval ends because the client is here, or because it is cut        [m]
-        ends[A] = True
-        omega = torch.where(ends, (M * state.omega + S) / (M + 1), state.omega)
-        return state.after(t, x=x, S=torch.where(ends, 0, S), M=M + ends, omega=omega)
+        S, M, omega = intervals_after(state.S, state.M, state.omega, A, self.K)
+        return state.after(t, x=x, S=S, M=M, omega=omega)
+
+
+def intervals_after(S: Tensor, M: Tensor, omega: Tensor, A: Tensor, K: int) -> tuple[Tensor, Tensor, Tensor]:
+    """S, M and omega after a round in which the clients A were active."""
+    S = S + 1
+    ends = S == K  # an interval ends because the client is active, or because it is cut               [m]
+    ends[A] = True
+    return torch.where(ends, 0, S), M + ends, torch.where(ends, (M * omega + S) / (M + 1), omega)
 
 
 @dataclass(frozen=True)
@@ -211,7 +234,8 @@ class F3AST(OneGlobalModel[RateState]):
 
         r <- (1 - beta) r + beta 1{i in S}         before the weights, so w_i <= 1/(m beta)
 
-    S is everyone who is there, or the `capacity` of them with the smallest r (ties: the lowest number).
+    S is every available client, or the `capacity` of them with the smallest r (ties: the lowest number); the others are
+    not asked to train.
     What the FedAWE authors ran is not public (see docs/algorithms.md); the variants that are:
 
     r0         starting rates: 1 (the authors' FedPBC code), or any number; "share" is 1/m (the F3AST authors' code)
@@ -253,12 +277,34 @@ class F3AST(OneGlobalModel[RateState]):
         r0 = 1 / m if self.r0 == "share" else self.r0
         return RateState(t=-1, m=m, x=x, r=torch.full((m,), r0, dtype=x.dtype, device=x.device))
 
+    @property
+    def sums_to_one(self) -> bool:
+        """Whether the weights of the selected clients sum to 1."""
+        return self.normalise == "self"
+
+    @property
+    def chooses(self) -> bool:
+        """Whether some of the available clients may be left out of a round."""
+        return self.capacity is not None
+
+    def choose(self, state: RateState, t: int, A: Tensor, draw: object) -> Tensor:
+        """S, before anyone trains: the `capacity` of A with the smallest r, which is the largest p_k^2 / r_k^2."""
+        del draw
+        A = known_clients(A, state).sort().values
+        state = skipped_rounds_are_empty(self, state, t)
+        return A[self._selected(state, A)]
+
+    def _selected(self, state: RateState, A: Tensor) -> Tensor:
+        """Which rows of A, in their order; all of them if no more are available than the capacity."""
+        capacity = len(A) if self.capacity is None else self.capacity
+        return state.r[A].sort(stable=True).indices[:capacity].sort().values
+
     def aggregate(self, state: RateState, t: int, A: Tensor, G: Tensor) -> RateState:
-        """Select, update the rates, then weight."""
+        """Select if nobody has selected before training, update the rates, then weight."""
         A, G = received(state, t, A, G)
         state = skipped_rounds_are_empty(self, state, t)
-        if self.capacity is not None and len(A) > self.capacity:  # S: the largest p_k^2 / r_k^2
-            chosen = state.r[A].sort(stable=True).indices[: self.capacity].sort().values
+        if self.capacity is not None and len(A) > self.capacity:
+            chosen = self._selected(state, A)
             A, G = A[chosen], G[chosen]
         r = (1 - self.beta) * state.r
         r[A] += self.beta

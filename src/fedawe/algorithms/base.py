@@ -33,6 +33,14 @@ class State(ABC):
     def latest(self) -> Tensor:
         """The last aggregate, [d]."""
 
+    def with_model(self, x: Tensor) -> Self:
+        """This state with another global model x [d], where there is one global model."""
+        del x
+        raise UserError(
+            f"{type(self).__name__} has no single global model that another rule could move; use a rule in which all "
+            "clients begin at the same model, such as FedAvg, FedAU or MIFA"
+        )
+
     def after(self, t: int, **changed: Any) -> Self:
         """This state after round t, with what changed in it."""
         return replace(self, t=t, **changed)
@@ -67,6 +75,10 @@ class ServerState(State):
     def latest(self) -> Tensor:
         """The global model, [d]."""
         return self.x
+
+    def with_model(self, x: Tensor) -> Self:
+        """This state with the global model x [d]."""
+        return replace(self, x=x)
 
 
 T = TypeVar("T", bound=ServerState)
@@ -178,10 +190,28 @@ def check_whole(name: str, value: int | None, otherwise: str = "") -> None:
         raise UserError(f"{name} is {value!r}; expected a whole number from 1 to 2**62{otherwise}")
 
 
+def check_positive(name: str, value: float) -> None:
+    """Refuses what is not a positive number."""
+    if not isinstance(value, int | float) or not 0 < value < float("inf"):
+        raise UserError(f"{name} is {value!r}; expected a positive number")
+
+
+def check_not_negative(name: str, value: float) -> None:
+    """Refuses what is not a number from 0."""
+    if not isinstance(value, int | float) or not 0 <= value < float("inf"):
+        raise UserError(f"{name} is {value!r}; expected a number from 0")
+
+
+def check_fraction(name: str, value: float, *, zero: bool = True, one: bool = False) -> None:
+    """Refuses what is not a number between 0 and 1; `zero` and `one` say which of these two are allowed."""
+    if not isinstance(value, int | float) or not (0 < value < 1 or (zero and value == 0) or (one and value == 1)):
+        low, high = "from" if zero else "above", "to" if one else "and below"
+        raise UserError(f"{name} is {value!r}; expected a number {low} 0 {high} 1")
+
+
 def check_rates(eta_g: float, clip: float | None) -> None:
-    """Refuses a server rate or a clip that cannot be meant."""
-    if not isinstance(eta_g, int | float) or not 0 < eta_g < float("inf"):
-        raise UserError(f"eta_g is {eta_g!r}; expected a positive number")
+    """Refuses a server rate or a clip that is not a positive number."""
+    check_positive("eta_g", eta_g)
     if clip is not None and (not isinstance(clip, int | float) or not 0 < clip < float("inf")):
         raise UserError(f"clip is {clip!r}; expected a positive number, or None for no clip")
 

@@ -4,24 +4,23 @@ An echo or a weight above 1 would make a running variance negative, so no algori
 one set of them, which every active client begins with, and takes the plain mean of what the active clients end with.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from fedawe.algorithms.base import Algorithm, State, is_whole, known_clients
-from fedawe.algorithms.facts import diagnostics_of, further_models, initial_share, is_linear, metrics_of, name_of
+from fedawe.algorithms.exchange import Broadcast, Upload, absorb
+from fedawe.algorithms.facts import name_of
+from fedawe.algorithms.wrapper import NestedState, Wrapper
 from fedawe.core.errors import UserError
-from fedawe.core.metric import Metric
 
 
 @dataclass(frozen=True)
-class BufferedState(State):
-    """The algorithm's own state, and the server's buffers."""
+class BufferedState(NestedState):
+    """The rule's own state, and the server's buffers."""
 
-    own: State
     buffers: Tensor  # [b]
 
     @property
@@ -31,8 +30,8 @@ class BufferedState(State):
 
 
 @dataclass(frozen=True)
-class WithBuffers:
-    """`algorithm` on the first d numbers of vectors [d + b]; the last b are the mean over the active clients.
+class WithBuffers(Wrapper[BufferedState]):
+    """`rule` on the first d numbers of vectors [d + b]; the last b are the mean over the active clients.
 
     The mean is taken in float64; an empty round leaves the buffers unchanged.
 
@@ -44,7 +43,7 @@ class WithBuffers:
     tensor([0.6250])
     """
 
-    algorithm: Algorithm[Any]
+    rule: Algorithm[Any]
     b: int
 
     def __post_init__(self) -> None:
@@ -53,41 +52,36 @@ class WithBuffers:
 
     @property
     def name(self) -> str:
-        """The algorithm's."""
-        return name_of(self.algorithm)
-
-    @property
-    def linear(self) -> bool:
-        """The algorithm's; so are the buffers, whose weights sum to 1."""
-        return is_linear(self.algorithm)
-
-    @property
-    def metrics(self) -> tuple[Metric, ...]:
-        """The algorithm's."""
-        return metrics_of(self.algorithm)
+        """The rule's."""
+        return name_of(self.rule)
 
     def init(self, x0: Tensor, m: int) -> BufferedState:
-        """The algorithm begins with the parameters in x0 [d + b]."""
+        """The rule begins with the parameters in x0 [d + b]."""
         if not isinstance(x0, Tensor) or x0.ndim != 1 or len(x0) <= self.b:
             got = f"shape {list(x0.shape)}" if isinstance(x0, Tensor) else type(x0).__name__
             raise UserError(f"x0 must be a vector of parameters and {self.b} buffers, not {got}")
         buffers = x0[-self.b :].detach().clone()
         if not torch.isfinite(buffers).all():
             raise UserError("x0 has buffers that are not finite")
-        own: State = self.algorithm.init(x0[: -self.b], m)
+        own: State = self.rule.init(x0[: -self.b], m)
         return BufferedState(own.t, m, own, buffers)
 
     def start(self, state: BufferedState, A: Tensor) -> Tensor:
-        """Where the algorithm has them begin, with the server's buffers, [k, d + b]."""
-        return self._with(state, self.algorithm.start(state.own, A))
+        """Where the rule has them begin, with the server's buffers, [k, d + b]."""
+        return self._with(state, self.rule.start(state.own, A))
 
-    def aggregate(self, state: BufferedState, t: int, A: Tensor, G: Tensor) -> BufferedState:
-        """The algorithm's round; the buffers become the mean of what A ended with."""
-        A, width = known_clients(A, state), len(state.own.latest) + self.b
+    def broadcast(self, state: BufferedState, t: int, A: Tensor) -> Broadcast:
+        """The rule's, with the server's buffers."""
+        down = super().broadcast(state, t, A)
+        return replace(down, x=self._with(state, down.x))
+
+    def absorb(self, state: BufferedState, t: int, A: Tensor, upload: Upload) -> BufferedState:
+        """The rule's round; the buffers become the mean of what A ended with."""
+        A, G, width = known_clients(A, state), upload.G, len(state.own.latest) + self.b
         if not isinstance(G, Tensor) or G.shape != (len(A), width):
             got = list(G.shape) if isinstance(G, Tensor) else type(G).__name__
             raise UserError(f"G must be of shape [{len(A)}, {width}], one row per client of A, not {got}")
-        own: State = self.algorithm.aggregate(state.own, t, A, G[:, : -self.b])
+        own: State = absorb(self.rule, state.own, t, A, replace(upload, G=G[:, : -self.b]))
         if len(A) == 0:
             return state.after(t, own=own)
         # Row by row before the mean: what one client ends with is never negative by rounding where it was not.
@@ -98,21 +92,12 @@ class WithBuffers:
         return state.after(t, own=own, buffers=buffers)
 
     def model(self, state: BufferedState) -> Tensor:
-        """The algorithm's, with the buffers, [d + b]."""
-        return self._with(state, self.algorithm.model(state.own)[None])[0]
+        """The rule's, with the buffers, [d + b]."""
+        return self._with(state, self.rule.model(state.own)[None])[0]
 
     def also(self, state: BufferedState) -> dict[str, Tensor]:
-        """The algorithm's further models, with the same buffers, [d + b] each."""
-        models = further_models(self.algorithm, state.own)
-        return {name: self._with(state, x[None])[0] for name, x in models.items()}
-
-    def initial_share(self, state: BufferedState) -> float:
-        """The algorithm's."""
-        return initial_share(self.algorithm, state.own)
-
-    def diagnostics(self, state: BufferedState) -> Mapping[str, float]:
-        """The algorithm's."""
-        return diagnostics_of(self.algorithm, state.own)
+        """The rule's further models, with the same buffers, [d + b] each."""
+        return {name: self._with(state, x[None])[0] for name, x in super().also(state).items()}
 
     def _with(self, state: BufferedState, x: Tensor) -> Tensor:
         """The rows x [k, d] and the server's buffers, [k, d + b]."""

@@ -5,6 +5,11 @@ linear       whether `model` is linear in the innovations, so that the influence
              trace alone (the audit). Default: False
 needs_p      whether it needs the probabilities of every round; an experiment gives it those of the trace as `p`.
              Default: False
+plain_local  whether clients must train with plain SGD, since it reads their mean gradients from G. Default: False
+sums_to_one  whether it averages the active clients, with weights that sum to 1, as FedAvg does. Default: False
+weightable   whether `Weighted` may scale its innovations. Default: True
+needs_sizes  whether it needs the clients' numbers of samples; an experiment gives it those of the task as `weights`
+chooses      whether it may ask fewer than all available clients. Default: False
 received_mean   whether `model` is the mean over all clients of the model that each received last. Default: False
 keeps        one phrase: what the server keeps beyond one model. Default: unknown
 metrics      the diagnostics that `diagnostics` returns, with their titles
@@ -21,6 +26,7 @@ from typing import Any
 
 from torch import Tensor
 
+from fedawe.core.errors import UserError
 from fedawe.core.metric import Metric
 
 
@@ -47,20 +53,52 @@ def is_received_mean(algorithm: Any) -> bool:
 
 
 def needs_probabilities(algorithm: Any) -> bool:
-    """Whether it needs the probabilities of every round, which nobody knows outside a simulation."""
-    return bool(getattr(algorithm, "needs_p", False))
+    """Whether it, or a rule inside it, needs the probabilities of every round, which are known in simulations only."""
+    if algorithm is None:
+        return False
+    return bool(getattr(algorithm, "needs_p", False)) or needs_probabilities(rule_inside(algorithm))
+
+
+def needs_plain_local(algorithm: Any) -> bool:
+    """Whether its clients must train with plain SGD, without momentum or Adam."""
+    return bool(getattr(algorithm, "plain_local", False))
 
 
 def with_probabilities(algorithm: Any, p: Any) -> Any:
-    """The algorithm with the probabilities p [T, m], if it needs them and was not given any."""
-    if lacks_probabilities(algorithm):
-        return dataclasses.replace(algorithm, p=p)
-    return algorithm
+    """The algorithm with the probabilities p [T, m], if it or a rule inside it needs them and was not given any."""
+    return _completed(algorithm, "needs_p", "p", p)
 
 
 def lacks_probabilities(algorithm: Any) -> bool:
-    """Whether it needs the probabilities of every round and was not given any."""
-    return needs_probabilities(algorithm) and algorithm.p is None
+    """Whether it, or a rule inside it, needs the probabilities of every round and was not given any."""
+    return _lacks(algorithm, "needs_p", "p")
+
+
+def with_sizes(algorithm: Any, sizes: Any) -> Any:
+    """The algorithm with the numbers of samples [m], if it or a rule inside it is to weight clients by them."""
+    if sizes is None and _lacks(algorithm, "needs_sizes", "weights"):
+        raise UserError("weights are the clients' numbers of samples, which this task does not tell; give the weights")
+    return _completed(algorithm, "needs_sizes", "weights", sizes)
+
+
+def rule_inside(algorithm: Any) -> Any:
+    """The rule that a wrapper is around; None for every other algorithm."""
+    return getattr(algorithm, "rule", None)
+
+
+def _lacks(algorithm: Any, fact: str, name: str) -> bool:
+    if algorithm is None:
+        return False
+    own = bool(getattr(algorithm, fact, False)) and getattr(algorithm, name) is None
+    return own or _lacks(rule_inside(algorithm), fact, name)
+
+
+def _completed(algorithm: Any, fact: str, name: str, value: Any) -> Any:
+    if (rule := rule_inside(algorithm)) is not None:
+        algorithm = dataclasses.replace(algorithm, rule=_completed(rule, fact, name, value))
+    if getattr(algorithm, fact, False) and getattr(algorithm, name) is None:
+        return dataclasses.replace(algorithm, **{name: value})
+    return algorithm
 
 
 def further_models(algorithm: Any, state: Any) -> Mapping[str, Tensor]:

@@ -1,8 +1,8 @@
-"""The baselines that remember every client's last innovation: MIFA and FedVARP. Memory m x d."""
+"""Rules that remember every client's last innovation: MIFA, FedVARP and ClusterFedVARP."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -11,37 +11,38 @@ from fedawe.algorithms.base import (
     OneGlobalModel,
     ServerState,
     check_rates,
+    check_whole,
     clipped,
     first_model,
+    is_whole,
     received,
     skipped_rounds_are_empty,
 )
+from fedawe.algorithms.rows import Rows, rows_of, with_rows
 from fedawe.core.errors import UserError
 
 Rate = Callable[[int], float]
+Place = Literal["server", "client"]
+KEEPS = {"server": "one model per client", "client": "one vector; every client keeps its own last innovation"}
+
+
+def check_memory(memory: str) -> None:
+    """Refuses any other place."""
+    if memory not in KEEPS:
+        raise UserError(f"memory is {memory!r}; expected 'server' or 'client'")
 
 
 @dataclass(frozen=True)
 class MemoryState(ServerState):
     """The last innovation y_i of each client seen so far (zero for the others) and their mean over all m."""
 
-    y: Mapping[int, Tensor]  # client -> y_i                                                       [d] each
+    y: Rows  # client -> y_i                                                       [d] each
     y_bar: Tensor  # (1/m) sum_i y_i                                                               [d]
 
     @classmethod
     def of(cls, x0: Tensor, m: int) -> "MemoryState":
         """Nothing remembered."""
         return cls(t=-1, m=m, x=x0, y={}, y_bar=torch.zeros_like(x0))
-
-    def remembered(self, A: Tensor) -> Tensor:
-        """y_i for the clients A, [k, d]."""
-        nothing = torch.zeros_like(self.x)
-        rows = [self.y.get(i, nothing) for i in A.tolist()]
-        return torch.stack(rows) if rows else self.x.new_empty((0, len(self.x)))
-
-    def with_rows(self, A: Tensor, rows: Tensor) -> Mapping[int, Tensor]:
-        """The memory in which the clients A have new rows [k, d]; a row is a copy, so that it keeps no batch alive."""
-        return {**self.y, **{i: row.clone() for i, row in zip(A.tolist(), rows, strict=True)}}
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,9 @@ class MIFA(OneGlobalModel[MemoryState]):
 
     memory_rate  None: innovations are remembered as they came. The local schedule t -> eta_l(t): remembered divided by
                  the rate of their round and applied with the present one, so that old memories shrink with the rate
-    warmup       "none": the model moves from the first round; "all-seen": only once everyone has been there
+    warmup       "none": the model moves from the first round; "all-seen": only once everyone has been active
+    memory       where y_i is kept. "server": all of them at the server. "client": each at its client, which uploads
+                 G_i - y_i; the server then keeps their mean alone. The numbers are the same
 
     >>> mifa = MIFA()
     >>> state = mifa.init(torch.zeros(1), m=2)
@@ -63,17 +66,23 @@ class MIFA(OneGlobalModel[MemoryState]):
     """
 
     name = "MIFA"
-    keeps = "one model per client"
 
     eta_g: float = 1.0
     clip: float | None = None
     memory_rate: Rate | None = None
     warmup: Literal["none", "all-seen"] = "none"
+    memory: Place = "server"
 
     def __post_init__(self) -> None:
         check_rates(self.eta_g, self.clip)
+        check_memory(self.memory)
         if self.warmup not in ("none", "all-seen"):
             raise UserError(f"warmup is {self.warmup!r}; expected 'none' or 'all-seen'")
+
+    @property
+    def keeps(self) -> str:
+        """What the server keeps."""
+        return KEEPS[self.memory]
 
     def init(self, x0: Tensor, m: int) -> MemoryState:
         """Nothing remembered."""
@@ -85,8 +94,8 @@ class MIFA(OneGlobalModel[MemoryState]):
         state = skipped_rounds_are_empty(self, state, t)
         rate = 1.0 if self.memory_rate is None else self.memory_rate(t)
         new = G / rate
-        y_bar = state.y_bar + (new - state.remembered(A)).sum(0) / state.m
-        y = state.with_rows(A, new)
+        y_bar = state.y_bar + (new - rows_of(state.y, A, state.x)).sum(0) / state.m
+        y = with_rows(state.y, A, new)
         moves = self.warmup == "none" or len(y) == state.m
         x = state.x - self.eta_g * clipped(rate * y_bar, self.clip) if moves else state.x
         return state.after(t, x=x, y=y, y_bar=y_bar)
@@ -97,7 +106,8 @@ class FedVARP(OneGlobalModel[MemoryState]):
     """FedVARP (Jhunjhunwala et al. 2022): v = (1/|A|) sum_A (G_i - y_i) + (1/m) sum_j y_j, x^{t+1} = x^t - eta_g v.
 
     Then y_i = G_i for i in A. Default is the form in the FedAWE authors' code: an empty round changes nothing, and
-    innovations are remembered as they came. `memory_rate` as in MIFA is the form of FedVARP's own paper.
+    innovations are remembered as they came. `memory_rate` as in MIFA is the form of FedVARP's own paper, and `memory`
+    says where y_i is kept, as in MIFA.
 
     >>> fedvarp = FedVARP()
     >>> state = fedvarp.init(torch.zeros(1), m=2)
@@ -108,14 +118,20 @@ class FedVARP(OneGlobalModel[MemoryState]):
     """
 
     name = "FedVARP"
-    keeps = "one model per client"
 
     eta_g: float = 1.0
     clip: float | None = None
     memory_rate: Rate | None = None
+    memory: Place = "server"
 
     def __post_init__(self) -> None:
         check_rates(self.eta_g, self.clip)
+        check_memory(self.memory)
+
+    @property
+    def keeps(self) -> str:
+        """What the server keeps."""
+        return KEEPS[self.memory]
 
     def init(self, x0: Tensor, m: int) -> MemoryState:
         """Nothing remembered."""
@@ -128,8 +144,74 @@ class FedVARP(OneGlobalModel[MemoryState]):
             return state.after(t)
         rate = 1.0 if self.memory_rate is None else self.memory_rate(t)
         new = G / rate
-        change = new - state.remembered(A)  # G_i - y_i                                              [k, d]
+        change = new - rows_of(state.y, A, state.x)  # G_i - y_i                                              [k, d]
         v = rate * (change.mean(0) + state.y_bar)
         y_bar = state.y_bar + change.sum(0) / state.m
         x = state.x - self.eta_g * clipped(v, self.clip)
-        return state.after(t, x=x, y=state.with_rows(A, new), y_bar=y_bar)
+        return state.after(t, x=x, y=with_rows(state.y, A, new), y_bar=y_bar)
+
+
+@dataclass(frozen=True, eq=False)
+class ClusterFedVARP(OneGlobalModel[MemoryState]):
+    """ClusterFedVARP (Jhunjhunwala et al. 2022, arXiv:2207.14130): one memory for each cluster c(i) of similar clients.
+
+        v = (1/|A|) sum_A (G_i - y_c(i)) + (1/m) sum_j y_c(j),   x^{t+1} = x^t - eta_g v
+        y_c <- the mean of G_i over the active clients of cluster c, where there are any
+
+    One cluster per client is FedVARP. An empty round changes nothing.
+
+    clusters  the cluster of every client [m], numbered from 0; or their number n: client i is then in cluster i mod n
+
+    >>> varp = ClusterFedVARP(clusters=[0, 0])
+    >>> state = varp.init(torch.zeros(1), m=2)
+    >>> state = varp.aggregate(state, 0, torch.tensor([0]), torch.tensor([[2.0]]))
+    >>> state = varp.aggregate(state, 1, torch.tensor([1]), torch.tensor([[4.0]]))    # 0 - 2 - ((4 - 2) + 2)
+    >>> varp.model(state)
+    tensor([-6.])
+    """
+
+    name = "ClusterFedVARP"
+    keeps = "one model per cluster and one integer per client"
+
+    clusters: Any = 10
+    eta_g: float = 1.0
+    clip: float | None = None
+
+    def __post_init__(self) -> None:
+        check_rates(self.eta_g, self.clip)
+        if is_whole(self.clusters):
+            check_whole("clusters", self.clusters)
+            return
+        try:
+            clusters = torch.as_tensor(self.clusters).clone()
+        except (TypeError, ValueError, RuntimeError):
+            raise UserError(f"clusters is {self.clusters!r}; expected a number, or one per client") from None
+        if clusters.ndim != 1 or clusters.dtype.is_floating_point or bool((clusters < 0).any()):
+            raise UserError(f"clusters must be whole numbers from 0, one per client, not {self.clusters!r}")
+        object.__setattr__(self, "clusters", clusters.to(torch.int64))
+
+    def _of(self, m: int) -> Tensor:
+        """The cluster of every client, [m]."""
+        return torch.arange(m) % self.clusters if is_whole(self.clusters) else self.clusters
+
+    def init(self, x0: Tensor, m: int) -> MemoryState:
+        """Nothing remembered."""
+        state = MemoryState.of(first_model(x0, m), m)
+        if len(self._of(m)) != m:
+            raise UserError(f"clusters has {len(self._of(m))} numbers for {m} clients")
+        return state
+
+    def aggregate(self, state: MemoryState, t: int, A: Tensor, G: Tensor) -> MemoryState:
+        """Correct the mean of the memories by what is new, then remember the mean of each active cluster."""
+        A, G = received(state, t, A, G)
+        if len(A) == 0:
+            return state.after(t)
+        of = self._of(state.m).to(A.device)
+        v = (G - rows_of(state.y, of[A], state.x)).mean(0) + state.y_bar
+        C, member = of[A].unique(return_inverse=True)  # the active clusters, and which of them each client is in
+        counts = torch.bincount(member, minlength=len(C))
+        new = G.new_zeros((len(C), G.shape[1])).index_add_(0, member, G) / counts[:, None].to(G)
+        share = torch.bincount(of, minlength=int(of.max()) + 1)[C].to(G) / state.m  # of all clients         [c]
+        y_bar = state.y_bar + (share[:, None] * (new - rows_of(state.y, C, state.x))).sum(0)
+        x = state.x - self.eta_g * clipped(v, self.clip)
+        return state.after(t, x=x, y=with_rows(state.y, C, new), y_bar=y_bar)

@@ -4,33 +4,27 @@ FedAWE's x-bar is such a mean, over past global models, and averaging alone is k
 gossip do from what averaging does, every algorithm can be given the same kind of average.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
 
 from fedawe.algorithms.base import Algorithm, State, known_clients
-from fedawe.algorithms.facts import diagnostics_of, further_models
+from fedawe.algorithms.exchange import Upload, absorb
 from fedawe.algorithms.versions import Versions
+from fedawe.algorithms.wrapper import NestedState, Wrapper
 
 
 @dataclass(frozen=True)
-class ReceivedState(State):
-    """The algorithm's own state, and who received which global model last."""
+class ReceivedState(NestedState):
+    """The rule's own state, and who received which global model last."""
 
-    own: State
     held: Versions
 
-    @property
-    def latest(self) -> Tensor:
-        """The algorithm's, [d]."""
-        return self.own.latest
-
 
 @dataclass(frozen=True)
-class Received:
-    """`algorithm`, unchanged; whoever is active in round t receives x^{t+1}, as in FedAWE.
+class Received(Wrapper[ReceivedState]):
+    """`rule`, unchanged; whoever is active in round t receives x^{t+1}, as in FedAWE.
 
     >>> import torch, fedawe
     >>> algorithm = Received(fedawe.FedAvg())
@@ -40,38 +34,26 @@ class Received:
     (tensor([-1.]), tensor([-0.5000]))
     """
 
-    algorithm: Algorithm[Any]
+    rule: Algorithm[Any]
 
     def init(self, x0: Tensor, m: int) -> ReceivedState:
         """Everyone holds x0."""
-        own: State = self.algorithm.init(x0, m)
+        own: State = self.rule.init(x0, m)
         return ReceivedState(own.t, m, own, Versions.of(own.latest.clone(), m))
 
-    def start(self, state: ReceivedState, A: Tensor) -> Tensor:
-        """Where the algorithm has them begin, [k, d]."""
-        return self.algorithm.start(state.own, A)
-
-    def aggregate(self, state: ReceivedState, t: int, A: Tensor, G: Tensor) -> ReceivedState:
-        """The algorithm's round; then A receive what it made."""
-        own: State = self.algorithm.aggregate(state.own, t, A, G)
+    def absorb(self, state: ReceivedState, t: int, A: Tensor, upload: Upload) -> ReceivedState:
+        """The rule's round; then A receive what it made."""
+        own: State = absorb(self.rule, state.own, t, A, upload)
         A = known_clients(A, state)
         if len(A) == 0:
             return state.after(t, own=own, held=state.held.after(t))
         # A copy: a checkpoint is refused if two of its tensors are one.
         return state.after(t, own=own, held=state.held.advance(t, A, own.latest.clone()))
 
-    def model(self, state: ReceivedState) -> Tensor:
-        """The algorithm's, [d]."""
-        return self.algorithm.model(state.own)
-
     def received(self, state: ReceivedState) -> Tensor:
         """The mean over all m clients of the model each received last, [d]."""
         return state.held.mean()
 
     def also(self, state: ReceivedState) -> dict[str, Tensor]:
-        """The algorithm's own, and the received mean."""
-        return {**further_models(self.algorithm, state.own), "received": self.received(state)}
-
-    def diagnostics(self, state: ReceivedState) -> Mapping[str, float]:
-        """The algorithm's own."""
-        return diagnostics_of(self.algorithm, state.own)
+        """The rule's own, and the received mean."""
+        return {**super().also(state), "received": self.received(state)}

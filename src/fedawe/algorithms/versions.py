@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Generic, Self, TypeVar
 
 import torch
 from torch import Tensor
@@ -55,7 +56,7 @@ class Versions(State):
             mean.add_(self.models[v], alpha=self.holders[v] / (self.m - never))
         return mean
 
-    def renewed(self, max_absence: int) -> "Versions":
+    def renewed(self, max_absence: int) -> Self:
         """The state in which clients whose echo would exceed `max_absence` hold the newest version.
 
         >>> import fedawe
@@ -81,7 +82,7 @@ class Versions(State):
         centre = self.mean()
         return sum(n * float(torch.sum((self.models[v] - centre) ** 2)) for v, n in self.holders.items()) / self.m
 
-    def advance(self, t: int, A: Tensor, x: Tensor) -> "Versions":
+    def advance(self, t: int, A: Tensor, x: Tensor) -> Self:
         """The state after round t, in which the clients A [k] shared x^{t+1} = x [d]; nobody else hears of it."""
         tau, models, holders = self.tau.clone(), {**self.models, t: x}, {**self.holders, t: len(A)}
         for v, n in Counter(self.tau[A].tolist()).items():  # the versions that A gives up
@@ -90,3 +91,25 @@ class Versions(State):
                 del holders[v], models[v]
         tau[A] = t
         return self.after(t, tau=tau, models=models, holders=holders)
+
+
+V = TypeVar("V", bound=Versions)
+
+
+class HeldModel(Generic[V]):
+    """`start` and `model` of an algorithm whose clients begin at the model that they received when last active."""
+
+    clip: float | None
+
+    @property
+    def linear(self) -> bool:
+        """Whether the model is linear in the innovations; a clip is not."""
+        return self.clip is None
+
+    def start(self, state: V, A: Tensor) -> Tensor:
+        """The model that each client holds, [k, d]."""
+        return state[A]
+
+    def model(self, state: V) -> Tensor:
+        """The last aggregate, [d]."""
+        return state.latest.clone()

@@ -16,12 +16,13 @@ class DemoCommand:
         """Run, compare, report."""
         from fedawe.cli.report import print_summary
         from fedawe.cli.run import run_shown
+        from fedawe.experiments.build import experiment_of
         from fedawe.experiments.execution import Execution
         from fedawe.experiments.settings import Settings
         from fedawe.training.engines import cores
 
         began = time.perf_counter()
-        results = run_shown(Settings(rounds=300).experiment(), self.out, Execution(jobs=cores(), device="cpu"))
+        results = run_shown(experiment_of(Settings(rounds=300)), self.out, Execution(jobs=cores(), device="cpu"))
         page = results.report()
         print_summary(results)
         print(f"report: {page}\ntook {time.perf_counter() - began:.0f} s")

@@ -1,57 +1,38 @@
-"""`fedawe reproduce`: the paper's tables and figures."""
+"""`fedawe reproduce`: Repeat the paper's tables and figures."""
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path
-from typing import Literal, get_args
+from typing import TYPE_CHECKING
 
-from rich import box
-from rich.console import Console
-from rich.table import Table as RichTable
-from rich.text import Text
-from tyro.conf import Positional
+from tyro.conf import OmitArgPrefixes, Positional
 
-from fedawe.cli.run import execute
 from fedawe.core.errors import UserError
-from fedawe.core.files import new_folder, write_atomically
-from fedawe.experiments.flags import File, Whole
-from fedawe.experiments.schedule import Execution
-from fedawe.experiments.settings import stored
-from fedawe.paper import Batch, Estimate, Item, Outcome, Plan, Readings, estimates, merged, outcome, presets
-from fedawe.paper.plan import Clip, Evaluate, Whom
-from fedawe.report import plots
-from fedawe.results import Table
-from fedawe.training.engines import cores
+from fedawe.experiments.flags import File, Whole, Word
+from fedawe.paper.presets import Name
+from fedawe.paper.readings import Only, Readings
 
-ALL: tuple[Item, ...] = get_args(Item)
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from fedawe.paper.estimate import Estimate
+    from fedawe.paper.outcome import Outcome
+    from fedawe.paper.plan import Planned
+    from fedawe.results.tables import Table
 
 
 @dataclass(frozen=True)
-class Reproduce:
+class ReproduceCommand:
     """Repeat one of the paper's tables or figures; the same call again resumes, and no finished run is repeated."""
 
-    item: Positional[
-        Literal[
-            "fig2", "fig3", "fig4", "fig5", "fig6", "fig7", "table2", "table8", "table9", "table10", "search",
-            "fairness", "beyond", "all",
-        ]
-    ]  # fmt: skip
-    """which; search: the learning-rate grid; fairness: does FedAWE still win when everyone is treated alike; beyond:
-    Markov, cyclic and correlated availability, and a recorded trace"""
-    preset: Literal["paper", "mini", "smoke"] = "mini"
+    item: Positional[Word] = None
+    """a table or figure, as in table2 or fig7; or all. Without it, they are listed"""
+    preset: Name = "mini"
     """paper: exactly the paper's settings; mini: sized for two cores; smoke: seconds, on the bundled digits"""
-    clip: Clip = "update"
-    """update: the averaged update is clipped to norm 0.5 (the authors' code); gradient: every stochastic gradient is
-    (their text); none"""
-    clip_whom: Whom = "fedawe"
-    """only FedAWE (the authors' code), or all"""
-    evaluate: Evaluate = "mean"
-    """mean: each method's own model, x-bar for FedAWE; latest: the last aggregate for all; received: for all the mean
-    of the models that clients received last, which x-bar is"""
-    augment: Literal["image", "batch"] | None = None
-    """random crops of each image (text) or of a batch alike (code) (default: image for paper, none for the others)"""
+    readings: OmitArgPrefixes[Readings] = field(default_factory=Readings)
+    only: OmitArgPrefixes[Only] = field(default_factory=Only)
     trace: File = None
     """a recorded trace for beyond (.npz or .csv)"""
     data: File = None
@@ -65,38 +46,57 @@ class Reproduce:
 
     def run(self) -> None:
         """Run what is missing, then write the tables and figures."""
-        readings = Readings(self.clip, self.clip_whom, self.evaluate, self.augment)
-        plan = Plan(presets()[self.preset], readings, self.trace)
+        from fedawe.cli.run import run_shown
+        from fedawe.experiments.execution import Execution
+        from fedawe.paper.estimate import estimates
+        from fedawe.paper.items import ITEMS, made, needed
+        from fedawe.paper.plan import Plan, merged
+        from fedawe.paper.presets import presets
+        from fedawe.training.engines import cores
+
+        if self.item is None:
+            print("\n".join(f"{name:<9} {item.about}" for name, item in ITEMS.items()))
+            return
+        if self.item not in (*ITEMS, "all"):
+            raise UserError(f"unknown item {self.item!r}; choose from {', '.join(ITEMS)}, all")
         if self.trace is not None and self.item not in ("beyond", "all"):
             raise UserError(f"--trace is for beyond; {self.item} has no recorded trace")
-        items = ALL if self.item == "all" else (self.item,)
-        out, batches = self.out / self.preset, merged([batch for item in items for batch in plan.of(item)])
+        plan = Plan(presets()[self.preset], self.readings, self.only, self.trace, self.data)
+        items = tuple(ITEMS) if self.item == "all" else (self.item,)
+        out, planned = self.out / self.preset, merged([each for item in items for each in needed(item, plan)])
         # Digits are trained sooner than a second process has started.
         jobs = self.jobs if self.jobs is not None else 1 if self.preset == "smoke" else cores()
-        how = Execution(jobs=jobs, checkpoint_every=100, data=self.data)
-        how.check()
-        check_inputs(batches, self.data)
+        execution = Execution(jobs=jobs, checkpoint_every=100)
+        execution.check()
+        experiments = [(each, each.experiment()) for each in planned]  # options and traces are checked here
         if self.dry_run:
-            _list(out, estimates(out / "runs", batches, self.data), jobs)
+            _list(out, estimates(out / "runs", planned), jobs)
             return
-        for batch in batches:
-            execute(batch.settings.resolved(), batch.algorithms, batch.seeds, out / "runs" / batch.folder, how)
+        check_data(planned)
+        for each, experiment in experiments:
+            run_shown(experiment, out / "runs" / each.folder, execution)
         for item in items:
-            write(out, item, outcome(item, plan, out / "runs", self.data))
-        if batches:
+            write(out, item, made(item, plan, out / "runs"))
+        if planned:
             print(f"all runs on one page: fedawe report {shlex.quote(str(out / 'runs'))}")
 
 
-def check_inputs(batches: Sequence[Batch], data: Path | None) -> None:
-    """Refuses what the last of many runs would fail for, before the first of them: options, traces, data sets."""
-    for batch in batches:
-        batch.settings.resolved()
-    for task in dict.fromkeys(batch.settings.task for batch in batches if batch.settings.is_image_set()):
-        stored(task, data)
+def check_data(planned: "Sequence[Planned]") -> None:
+    """Refuses data sets that are missing before the first run, not before the first that needs them."""
+    from fedawe.tasks.named import NamedTask
+
+    tasks = [each.experiment().task for each in planned]
+    for name, folder in dict.fromkeys((task.name, task.folder) for task in tasks if isinstance(task, NamedTask)):
+        NamedTask(name, folder=folder).data()
 
 
-def write(out: Path, item: str, made: Outcome) -> None:
+def write(out: Path, item: str, made: "Outcome") -> None:
     """Tables as CSV, Markdown and LaTeX, figures as PNG and PDF; both shown or named."""
+    from rich.console import Console
+
+    from fedawe.core.files import new_folder, write_atomically
+    from fedawe.report import plots
+
     console = Console()
     for table in made.tables:
         for kind in ("csv", "md", "tex"):
@@ -117,8 +117,12 @@ def write(out: Path, item: str, made: Outcome) -> None:
         write_atomically(new_folder(out / "tables") / f"{item}.txt", text.encode())
 
 
-def show(table: Table, console: Console) -> int:
+def show(table: "Table", console: "Console") -> int:
     """A table for a terminal: as many of its first columns as fit; how many are left for the files to show."""
+    from rich import box
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
     shown = RichTable(box=box.SIMPLE_HEAD, pad_edge=False)
     widths = [max(len(c.title), *(len(row[n].text) for row in table.rows)) for n, c in enumerate(table.columns)]
     fits = max(1, sum(end <= console.width for end in accumulate(width + 3 for width in widths)))
@@ -132,14 +136,15 @@ def show(table: Table, console: Console) -> int:
     return len(table.columns) - fits
 
 
-def _list(out: Path, found: Sequence[Estimate], jobs: int) -> None:
+def _list(out: Path, found: "Sequence[Estimate]", jobs: int) -> None:
     total = 0.0
     for each in found:
-        total += each.seconds
         left = each.total - each.complete
-        about = f"about {_duration(each.seconds / jobs)}" if left else "complete"
-        print(f"{each.batch.folder}: {each.total} runs, {left} to do, {about}")
-    print(f"in all about {_duration(total / jobs)} with {jobs} at once, in {out}")
+        about = "complete" if not left else f"about {_duration(each.seconds / jobs)}" if each.seconds else each.problem
+        total += each.seconds or 0.0
+        print(f"{each.planned.folder}: {each.total} runs, {left} to do, {about}")
+    least = "at least" if any(each.seconds is None for each in found) else "about"
+    print(f"in all {least} {_duration(total / jobs)} with {jobs} at once, in {out}")
 
 
 def _duration(seconds: float) -> str:
@@ -148,4 +153,4 @@ def _duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
-VERB = Reproduce
+VERB = ReproduceCommand

@@ -46,8 +46,9 @@ class RunCommand:
     def experiment(self) -> "Experiment":
         """What the flags or the file describe."""
         if self.study is None:
-            found: Experiment = self.settings.experiment(self.algorithms, self.seeds or (0, 1, 2))
-            return found
+            from fedawe.experiments.build import experiment_of
+
+            return experiment_of(self.settings, self.algorithms, self.seeds or (0, 1, 2))
         rest = dataclasses.replace(self.settings, rounds=None)
         if rest != Settings() or self.algorithms:
             raise UserError(

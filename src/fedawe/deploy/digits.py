@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from functools import lru_cache
-from itertools import pairwise
 from typing import Any
 
 import torch
@@ -15,9 +14,10 @@ from fedawe.core.errors import UserError
 from fedawe.core.rng import rng
 from fedawe.deploy.about import About
 from fedawe.deploy.apps import Arrays, Config, Job, client_app_of, server_app_of
-from fedawe.tasks import Classification, Dense, Layout, ModuleNetwork, classification, digits
+from fedawe.tasks import Classification, Layout, ModuleNetwork, classification, digits
 from fedawe.tasks.partition import dirichlet_partition
-from fedawe.training.local import Local, Rate, innovations
+from fedawe.training.local import Local, Rate
+from fedawe.training.shares import innovations
 
 NAME = "fedawe.deploy.digits"
 # What decides the numbers, besides the algorithm and which clients were active; the record keeps it.
@@ -75,18 +75,12 @@ def normalised() -> nn.Module:
 
 def module(of: Classification) -> nn.Module:
     """The network as a torch module; its parameters and buffers are the vector x [d + b]."""
-    if isinstance(of.network, ModuleNetwork):
-        return of.network.make()
-    assert isinstance(of.network, Dense)
-    layers: list[nn.Module] = [nn.Flatten()]
-    for fan_in, fan_out in pairwise(of.network.sizes):
-        layers += [nn.Linear(fan_in, fan_out), nn.ReLU()]
-    return nn.Sequential(*layers[:-1])
+    return of.network.make()
 
 
 def layout(of: Classification) -> Layout:
     """The names of its parameters and buffers."""
-    return of.layout or Layout.of(module(of))
+    return of.network.layout
 
 
 def train(job: Job) -> tuple[Arrays, Mapping[str, float]]:

@@ -14,6 +14,7 @@ from flwr.clientapp import ClientApp
 from flwr.supercore.task_identity import TaskIdentity
 from torch import Tensor
 
+from fedawe.algorithms.exchange import Broadcast, Upload
 from fedawe.availability.trace import Trace
 from fedawe.core.describe import rebuilt
 from fedawe.core.errors import UserError
@@ -65,10 +66,11 @@ class AppEngine(Inline):
         super().__init__(task, Local())
         self.layout, self.app, self.m, self.said = layout, app, task.clients, said
 
-    def innovations(self, X: Tensor, A: Tensor, t: int, seed: int, visits: Tensor) -> Tensor:
-        """G = sent - returned, a client at a time, [k, d + b]."""
+    def train(self, down: Broadcast, A: Tensor, t: int, seed: int, visits: Tensor) -> Upload:
+        """G = sent - returned, a client at a time."""
         del seed, visits
-        return torch.stack([self._one(x, i, t) for x, i in zip(X, A.tolist(), strict=True)]) if len(A) else X
+        rows = [self._one(x, i, t) for x, i in zip(down.x, A.tolist(), strict=True)]
+        return Upload.of(torch.stack(rows) if rows else down.x)
 
     def _one(self, x: Tensor, client: int, t: int) -> Tensor:
         arrays, config = self.said["keys"]

@@ -1,6 +1,6 @@
 """All that changes in a federation: the algorithm's state, which clients were active when, and which node is which."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -9,9 +9,11 @@ import torch
 from torch import Tensor
 
 from fedawe.algorithms.base import Algorithm, State
-from fedawe.algorithms.facts import further_models, initial_share
+from fedawe.algorithms.exchange import broadcast, choose
+from fedawe.algorithms.facts import further_models, initial_share, name_of
 from fedawe.availability.dynamics import Mask
 from fedawe.core.errors import Diverged, UserError
+from fedawe.core.rng import rng
 from fedawe.deploy.identity import Roster
 from fedawe.deploy.wire import check_statistics, innovation, unfit
 from fedawe.results.record import Line
@@ -42,6 +44,7 @@ class Session:
         self.on: Mask = np.zeros((0, roster.clients), dtype=bool)
         if (why := unfit(layout, x0)) is not None:
             raise UserError(f"initial_arrays: {why}")
+        _check_deployable(algorithm, self.state)
 
     def progress(self, lines: Sequence[Line] = ()) -> Progress:
         """For a checkpoint."""
@@ -59,7 +62,13 @@ class Session:
 
     def start(self, client: int) -> Tensor:
         """Where the client begins the coming round, with the server's buffers: x_i^t, [d + b]."""
-        return self.algorithm.start(self.state, torch.tensor([client]))[0]
+        return broadcast(self.algorithm, self.state, self.rounds, torch.tensor([client])).x[0]
+
+    def chosen(self, available: Iterable[int], seed: int) -> set[int]:
+        """The clients that are asked in the coming round, of those that are available."""
+        A = torch.tensor(sorted(available), dtype=torch.int64)
+        asked = choose(self.algorithm, self.state, self.rounds, A, rng(seed, "choose", self.rounds))
+        return set(asked.tolist())
 
     def innovation(self, sent: Tensor, returned: Tensor, max_norm: float, max_statistics: float) -> Tensor:
         """What a client that was sent one vector and returned another contributes, [d + b]; refuses what is not fit."""
@@ -122,6 +131,19 @@ class Session:
     def initial_share(self) -> float:
         """The share of the model that is the initial model, held by clients that were never active."""
         return initial_share(self.algorithm, self.state)
+
+
+def _check_deployable(algorithm: Algorithm[Any], state: State) -> None:
+    """Refuses an algorithm whose clients need more than a model, or return more: Flower's client apps do not."""
+    down, inner = broadcast(algorithm, state, 0, torch.tensor([0])), algorithm
+    while hasattr(inner, "rule"):
+        inner = inner.rule
+    more = down.shift is not None or down.rounds is not None or down.prox or down.loss or down.gradient
+    if more or hasattr(inner, "absorb"):
+        raise UserError(
+            f"{name_of(algorithm)} exchanges more than a model with its clients, which a deployment cannot do yet; "
+            "simulate it, or deploy another algorithm"
+        )
 
 
 def _tensors(state: State) -> list[Tensor]:

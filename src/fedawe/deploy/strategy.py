@@ -17,6 +17,7 @@ from torch import Tensor
 
 from fedawe.algorithms import Algorithm
 from fedawe.algorithms.buffers import with_buffers
+from fedawe.algorithms.exchange import chooses
 from fedawe.algorithms.facts import deployed_form, diagnostics_of, lacks_probabilities, name_of
 from fedawe.availability.trace import Trace
 from fedawe.core.errors import UserError
@@ -215,6 +216,7 @@ class FlowerStrategy(Strategy):
     def _trained_by_clients(self, n: int, grid: Grid, run: Run, arrays: ArrayRecord) -> tuple[list[Message], Close]:
         """The valid replies of round n, and why it ended."""
         self.innovations: dict[str, tuple[int, Tensor]] = {}  # by message: client and G [d + b]
+        self.asked: set[int] = set()  # the clients that an algorithm has chosen
         # An overridden hook may change the configuration, once a round: a client that comes later gets the same.
         before = dict(run.train_config)
         configs = itertools.chain([run.train_config], (ConfigRecord(dict(before)) for _ in itertools.count()))
@@ -280,7 +282,11 @@ class FlowerStrategy(Strategy):
         del arrays, grid  # every client has its own
         sent: dict[bytes, ArrayRecord] = {}  # clients on the same version share one record, and so one upload
         out = []
-        for client, one in self.presence.free().items():
+        free = self.presence.free()
+        if chooses(self.algorithm):  # once a round, among those that are connected then
+            self.asked = self.asked or self.session.chosen(free, self.about.seed)
+            free = {client: one for client, one in free.items() if client in self.asked}
+        for client, one in free.items():
             x = self.session.start(client)  # x_i^t                                                   [d + b]
             version = hashlib.sha256(x.numpy().tobytes()).digest()
             if version not in sent:

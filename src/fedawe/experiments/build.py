@@ -29,8 +29,8 @@ TASKS = {"synthetic": Synthetic}
 RATES = {"quadratic": 0.005, "chars": 1.0}  # eta0 of tasks for which 0.1 is not a good choice
 
 
-def experiment_of(settings: Settings, algorithms: Sequence[str], seeds: Sequence[int]) -> Experiment:
-    """The experiment that these settings describe."""
+def experiment_of(settings: Settings, algorithms: Sequence[str] = (), seeds: Sequence[int] = (0, 1, 2)) -> Experiment:
+    """The experiment that these settings describe; without names, the algorithms of the paper that can run."""
     availability = _availability(settings)
     recorded = availability if isinstance(availability, Trace) else None
     task, p = _task(settings, recorded)

@@ -1,10 +1,8 @@
 """An experiment as the command line describes it: every flag, its default, and what it means."""
 
-import dataclasses
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from fedawe.experiments.flags import File, Number, Numbers, Whole, Word
 
@@ -66,17 +64,6 @@ class Settings:
     """keep clients that the partition leaves without data"""
     data: File = None
     """folder of the data sets added with `fedawe data` (default: $FEDAWE_DATA, or the user's cache)"""
-
-    def experiment(self, algorithms: Sequence[str] = (), seeds: Sequence[int] = (0, 1, 2)) -> Any:
-        """The experiment, with every default filled in; without names, the algorithms of the paper that can run."""
-        from fedawe.experiments.build import experiment_of  # PyTorch and all that; a parser needs none of it
-
-        return experiment_of(self, algorithms, seeds)
-
-
-def replaced(settings: Settings, **changes: Any) -> Settings:
-    """The settings with some changes."""
-    return dataclasses.replace(settings, **changes)
 
 
 def is_recorded(dynamics: str) -> bool:

@@ -5,62 +5,71 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import torch
-
-from fedawe.experiments.settings import Settings, World
-from fedawe.paper.plan import Batch
+from fedawe.core.errors import UserError
+from fedawe.experiments.definition import Population
+from fedawe.experiments.experiment import Experiment
+from fedawe.experiments.settings import Settings
+from fedawe.paper.plan import Planned
 from fedawe.results import record as records
+from fedawe.training.engines import one_thread
 from fedawe.training.engines.calibrate import seconds_per_client
-from fedawe.training.local import STACK
+from fedawe.training.shares import STACK
 
 
 @dataclass(frozen=True)
 class Estimate:
     """One folder: runs that are complete, runs in all, and seconds that the rest will take on one core."""
 
-    batch: Batch
+    planned: Planned
     complete: int
     total: int
-    seconds: float
+    seconds: float | None  # None where the data is missing
+    problem: str = ""  # why
 
 
-def complete(folder: Path, batch: Batch) -> int:
-    """How many runs of the batch have ended."""
+def complete(folder: Path, planned: Planned) -> int:
+    """How many runs of the experiment have ended."""
     found = 0
-    for contender in batch.contenders():
-        for seed in batch.seeds:
-            path = folder / batch.folder / contender.label / f"seed-{seed}" / records.NAME
+    for variant in planned.variants:
+        for seed in planned.seeds:
+            path = folder / planned.folder / variant.label / f"seed-{seed}" / records.NAME
             found += path.exists() and records.read(path).end is not None
     return found
 
 
-def estimates(folder: Path, batches: Iterable[Batch], data: Path | None) -> list[Estimate]:
-    """For every batch; the first seed speaks for all."""
-    torch.set_num_threads(1)
+def estimates(folder: Path, planned: Iterable[Planned]) -> list[Estimate]:
+    """For every experiment; the first seed stands for all. What lacks its data is listed without a time."""
     speeds: dict[Settings, tuple[float, float]] = {}
     out = []
-    for batch in batches:
-        done, total = complete(folder, batch), len(batch.algorithms) * len(batch.seeds)
-        if done == total:
-            out.append(Estimate(batch, done, total, 0.0))
-            continue
-        settings = batch.settings.resolved()
-        world = World.of(settings, batch.seeds[0], data)
-        alike = replace(settings, dynamics="", rounds=None, p=(), eta0=None, evaluate_every=1, alpha=0.1)
-        if alike not in speeds:
-            speeds[alike] = _speed(world, settings)
-        a_step, an_evaluation = speeds[alike]
-        evaluations = (world.trace.rounds / settings.evaluate_every + 1) * (2 if settings.evaluate_received else 1.1)
-        one = float(world.trace.on.sum()) * settings.steps * a_step + evaluations * an_evaluation
-        out.append(Estimate(batch, done, total, (total - done) * one))
+    with one_thread():
+        for each in planned:
+            done, total = complete(folder, each), len(each.variants) * len(each.seeds)
+            try:
+                seconds = (total - done) * _one(each, speeds) if done < total else 0.0
+                out.append(Estimate(each, done, total, seconds))
+            except UserError as error:
+                out.append(Estimate(each, done, total, None, str(error)))
     return out
 
 
-def _speed(world: World, settings: Settings) -> tuple[float, float]:
+def _one(planned: Planned, speeds: dict[Settings, tuple[float, float]]) -> float:
+    """Seconds of one run on one core."""
+    settings = planned.settings
+    experiment = planned.experiment()
+    population = experiment.population(planned.seeds[0])
+    alike = replace(settings, dynamics="", rounds=None, p=(), eta0=None, evaluate_every=1, alpha=0.1)
+    if alike not in speeds:
+        speeds[alike] = _speed(experiment, population)
+    a_step, an_evaluation = speeds[alike]
+    evaluations = (population.trace.rounds / settings.evaluate_every + 1) * (2 if settings.evaluate_received else 1.1)
+    return float(population.trace.on.sum()) * settings.steps * a_step + evaluations * an_evaluation
+
+
+def _speed(experiment: Experiment, population: Population) -> tuple[float, float]:
     """Seconds of a step of one client, trained in the better way, and of an evaluation."""
-    local = settings.local()
-    ways = [seconds_per_client(world.task, local, world.seed, clients) for clients in (1, STACK)]
-    x = world.task.initial(world.seed)
+    local, task, seed = experiment.local_of(next(iter(experiment.algorithms))), population.task, population.seed
+    ways = [seconds_per_client(task, local, seed, clients) for clients in (1, STACK)]
+    x = task.initial(seed)
     began = time.perf_counter()
-    world.task.evaluate(x)
+    task.evaluate(x)
     return min(ways), time.perf_counter() - began

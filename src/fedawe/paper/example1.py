@@ -35,9 +35,9 @@ def closed_form(p1: Array, p2: Array) -> Array:
 def standard_error(p1: float, p2: float, rounds: int) -> float:
     """Of the mean of FedAvg's model over that many rounds, once the start is forgotten.
 
-    With b = STEP, q = P(somebody is there) and u the mean optimum of who is: x' - Ex = (1 - b)(x - Ex) + b (u - Ex) in
-    a round with somebody and x' = x otherwise, so Var x = b E[(u - Ex)^2; somebody] / (q (2 - b)), and the correlation
-    of two rounds is r = 1 - b q to the power of their distance.
+    With b = STEP, q = P(a client is active) and u the mean optimum of the active clients: x' - Ex = (1 - b)(x - Ex) +
+    b (u - Ex) in such a round and x' = x otherwise, so Var x = b E[(u - Ex)^2; a client is active] / (q (2 - b)), and
+    the correlation of two rounds is r = 1 - b q to the power of their distance.
 
     >>> round(standard_error(0.1, 0.1, 2000), 3)    # r = 0.9905: neighbouring rounds hardly differ
     2.455
@@ -68,7 +68,7 @@ class Cell:
 
 
 def probabilities(cells: int) -> Array:
-    """`cells` values up to 1; 0 is left out, where nobody ever comes.
+    """`cells` values up to 1; 0 is omitted, where no client is ever active.
 
     >>> probabilities(4).tolist()
     [0.25, 0.5, 0.75, 1.0]

@@ -1,20 +1,21 @@
 """Does FedAWE still win when everyone is treated alike?
 
-On the same traces: with the paper's learning rates and with those found for each; when only FedAWE, nobody or everybody
-is clipped; when every method is evaluated at the same kind of average; and how much of what sets FedAWE apart from
-FedAvg is averaging, how much gossip, echo and clip.
+On the same traces: with the paper's learning rates, with equal ones and with those found for each; when only FedAWE,
+nobody or everybody is clipped; when every method is evaluated at the same kind of average; and how much of what sets
+FedAWE apart from FedAvg is averaging, how much gossip, echo and clip.
 """
 
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-
-from fedawe.experiments.settings import Contender
-from fedawe.paper.plan import Evaluate, Plan, Readings
-from fedawe.paper.tables import BySeed, Found, found, worst_class
-from fedawe.results.folder import NAMES, Experiment
-from fedawe.results.standings import Difference, paired
-from fedawe.results.tables import MISSING, Cell, Column, Table
+from fedawe.paper.beside import text_cell
+from fedawe.paper.found import BySeed, Found, Ran, spread
+from fedawe.paper.leads import Lead, lead_cell, lead_column, leads, standing
+from fedawe.paper.outcome import Outcome
+from fedawe.paper.plan import NAMES, Plan, Variant
+from fedawe.paper.readings import Evaluate
+from fedawe.results.significance import p_value
+from fedawe.results.standings import paired
+from fedawe.results.tables import Cell, Column, Table
 
 EVALUATIONS: tuple[Evaluate, ...] = ("mean", "latest", "received")
 MEANING = {
@@ -24,106 +25,72 @@ MEANING = {
 }
 
 
-def study(plan: Plan, experiment: Experiment | None) -> tuple[list[Table], list[str]]:
+def fairness(plan: Plan, ran: Sequence[Ran]) -> Outcome:
     """One table for each protocol, and one that takes FedAWE apart; what they say."""
+    (every,) = ran
     tables, words = [], []
-    for number, (title, specs) in enumerate(plan.protocols().items(), 1):
-        contenders = [Contender.parse(spec) for spec in specs]
-        labels = [contender.label for contender in contenders]
-        values = {kind: found(experiment, labels, "test_accuracy", kind) for kind in EVALUATIONS}
-        worst = worst_class(experiment, labels)
-        tables.append(_table(f"fairness-{number}", title, contenders, values, worst))
+    for number, (title, variants) in enumerate(plan.protocols().items(), 1):
+        values = {kind: every.percent("test_accuracy", kind, variants) for kind in EVALUATIONS}
+        tables.append(_protocol(f"fairness-{number}", title, variants, values, every.worst_class(variants)))
         words += [f"{title}, {MEANING[kind]}: {where}" for kind in EVALUATIONS if (where := standing(values[kind]))]
-    tables.append(_parts(plan, experiment))
-    return tables, words
+    if {"fedawe", "fedavg"} <= set(plan.algorithms):
+        tables.append(_parts(plan, every))
+    return Outcome(tuple(tables), words=tuple(words))
 
 
-def standing(values: Found) -> str:
-    """Where FedAWE stands among those that have results: its rank, and against whom its lead is sure."""
-    means = {name: float(np.mean(list(by_seed.values()))) for name, by_seed in values.items()}
-    if "fedawe" not in means or len(means) < 2:
-        return ""
-    rank = 1 + sum(mean > means["fedawe"] for mean in means.values())
-    best = max((name for name in means if name != "fedawe"), key=means.__getitem__)
-    leads = [paired(values["fedawe"], values[name]) for name in means if name != "fedawe"]
-    signs = [difference.sign for difference in leads if difference is not None]
-    return (
-        f"FedAWE {means['fedawe']:.1f}, rank {rank} of {len(means)}; the best other, {NAMES[best]}, {means[best]:.1f}; "
-        f"the 95 % interval of the difference has FedAWE ahead of {signs.count(1)}, behind {signs.count(-1)}."
-    )
-
-
-def _table(
-    name: str, title: str, contenders: Sequence[Contender], values: Mapping[Evaluate, Found], worst: Found
+def _protocol(
+    name: str, title: str, variants: Sequence[Variant], values: Mapping[Evaluate, Found], worst: Found
 ) -> Table:
     """Rows: algorithms; columns: each kind of evaluation, and FedAWE's lead; the worst class."""
     heads = [Column("algorithm", ("algorithm",), numeric=False), Column("eta0, eta_g", ("eta0", "eta_g"))]
     for kind in EVALUATIONS:
         heads.append(Column(kind, (f"{kind}", f"{kind}_std"), note=MEANING[kind]))
-        heads.append(Column("FedAWE's lead [95 %]", tuple(f"{kind}_lead{end}" for end in ("", "_low", "_high"))))
+        heads.append(lead_column(kind))
     heads.append(Column("worst class", ("worst_class", "worst_class_std"), note="each method's own model"))
-    rows = []
-    for contender in contenders:
-        each = contender.spec.name
-        eta0, eta_g = (float(contender.spec.options.get(symbol, 1)) for symbol in ("eta0", "eta_g"))
-        cells = [Cell(NAMES[each], (NAMES[each],)), Cell(f"{eta0:g}, {eta_g:g}", (eta0, eta_g))]
-        for kind in EVALUATIONS:
-            ours, fedawe = values[kind].get(each, {}), values[kind].get("fedawe", {})
-            cells += [spread(ours), lead(None if each == "fedawe" else paired(fedawe, ours))]
-        cells.append(spread(worst.get(each, {})))
+    rows, ahead = [], leads([values[kind] for kind in EVALUATIONS])
+    for variant in variants:
+        assert variant.rates is not None
+        eta0, eta_g = variant.rates
+        cells = [text_cell(NAMES[variant.name]), Cell(f"{eta0:g}, {eta_g:g}", (eta0, float(eta_g)))]
+        for kind, against in zip(EVALUATIONS, ahead, strict=True):
+            cells += [spread(values[kind].get(variant.name, {})), lead_cell(against.get(variant.name))]
+        cells.append(spread(worst.get(variant.name, {})))
         rows.append(tuple(cells))
     caption = f"{title}: test accuracy (%)"
-    return Table(name, caption, tuple(heads), tuple(rows), tuple(contender.spec.name for contender in contenders))
+    return Table(name, caption, tuple(heads), tuple(rows), tuple(variant.name for variant in variants))
 
 
-def _parts(plan: Plan, experiment: Experiment | None) -> Table:
+def _parts(plan: Plan, ran: Ran) -> Table:
     """From FedAvg's last model to FedAWE's x-bar in steps."""
 
-    def of(text: str, kind: Evaluate) -> BySeed:
-        return next(iter(found(experiment, [Contender.parse(text).label], "test_accuracy", kind).values()), {})
+    def of(variant: Variant, kind: Evaluate) -> BySeed:
+        return ran.percent("test_accuracy", kind, [variant]).get(variant.name, {})
 
-    def unclipped(name: str) -> str:
-        return Readings("none").contender(plan.preset, plan.first, name)
-
-    fedavg, fedawe, gossip = unclipped("fedavg"), unclipped("fedawe"), plan.gossip_alone(plan.first)
-    clipped = Readings("update").contender(plan.preset, plan.first, "fedawe")
+    fedavg, fedawe = (plan.variant(plan.first, name, "tuned", "none") for name in ("fedavg", "fedawe"))
+    clipped = plan.variant(plan.first, "fedawe", "tuned", "update")
     steps = [
         ("FedAvg's last model", of(fedavg, "latest")),
         ("+ averaging: received mean", of(fedavg, "received")),
-        ("+ gossip: FedAWE, echo 1", of(gossip, "mean")),
+        ("+ gossip: FedAWE, echo 1", of(plan.gossip_alone(), "mean")),
         ("+ echo: FedAWE", of(fedawe, "mean")),
         ("+ clip: FedAWE, clipped", of(clipped, "mean")),
         ("its last aggregate", of(clipped, "latest")),
     ]
     rows = []
     for n, (name, values) in enumerate(steps):
-        before = (steps[n - 1][1], steps[0][1]) if n else None
-        differences = [lead(paired(values, other) if values and other else None) for other in before or ({}, {})]
-        rows.append((Cell(name, (name,)), spread(values), *differences))
+        before = (steps[n - 1][1], steps[0][1]) if n else ({}, {})
+        rows.append((text_cell(name), spread(values), *(_minus(values, other) for other in before)))
     heads = (
         Column("what", ("what",), numeric=False),
         Column("test (%)", ("test", "test_std")),
-        Column("minus row above [95 %]", ("step", "step_low", "step_high")),
-        Column("minus first row [95 %]", ("difference", "difference_low", "difference_high")),
+        Column("minus row above [95 %]", ("step", "step_low", "step_high", "step_p")),
+        Column("minus first row [95 %]", ("difference", "difference_low", "difference_high", "difference_p")),
     )
     caption = "what averaging, gossip, echo and clip contribute; gossip alone has the rates of unclipped FedAWE"
     return Table("fairness-parts", caption, heads, tuple(rows), tuple("" for _ in rows))
 
 
-def spread(values: BySeed) -> Cell:
-    """mean ± standard deviation."""
-    if not values:
-        return Cell(MISSING, (None, None))
-    numbers = list(values.values())
-    mean, std = float(np.mean(numbers)), float(np.std(numbers, ddof=1)) if len(numbers) > 1 else None
-    return Cell(f"{mean:.1f}" + ("" if std is None else f" ± {std:.1f}"), (round(mean, 4), std and round(std, 4)))
-
-
-def lead(difference: Difference | None) -> Cell:
-    """A paired difference with its interval; strong where that leaves zero out."""
-    if difference is None:
-        return Cell(MISSING, (None, None, None))
-    d = difference
-    text = f"{d.mean:+.1f}" + ("" if d.low is None else f" [{d.low:+.1f}, {d.high:+.1f}]")
-    values = tuple(None if value is None else round(value, 4) for value in (d.mean, d.low, d.high))
-    return Cell(text.replace("-", "−"), values, strong=d.sign != 0)
+def _minus(values: BySeed, other: BySeed) -> Cell:
+    """A paired difference, not corrected: the steps are not a family of tests."""
+    difference = paired(values, other) if values and other else None
+    return lead_cell(None if difference is None else Lead(difference, p_value(values, other)))

@@ -1,22 +1,26 @@
-"""The paper's figures in the paper's layouts."""
+"""The paper's figures 3 to 7 in the paper's layouts."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-from fedawe.availability.dynamics import DYNAMICS, InterleavedSine
+from fedawe.availability.dynamics import DYNAMICS as KNOWN
+from fedawe.availability.dynamics import InterleavedSine
 from fedawe.availability.trace import Trace
+from fedawe.core.describe import path_of
 from fedawe.core.palette import LOOKS
-from fedawe.paper.example1 import MEAN, Cell
-from fedawe.paper.plan import DYNAMICS as OF_TABLE_2
-from fedawe.paper.plan import FIGURE3, Evaluate
-from fedawe.paper.tables import metric_of
+from fedawe.experiments.build import experiment_of
+from fedawe.paper.found import Ran, metric_of
+from fedawe.paper.outcome import Outcome
+from fedawe.paper.plan import ALGORITHMS, DYNAMICS, FIGURE3, NAMES, Plan
+from fedawe.paper.readings import Evaluate
 from fedawe.report.plots.style import figure, line
+from fedawe.report.plots.traces import partition_figure, probability_figure
 from fedawe.results.curves import curve, smoothed
-from fedawe.results.folder import NAMES, Experiment, algorithm
-from fedawe.results.standings import window_mean
+from fedawe.results.folder import Clients, RunSet
 
 SHOWN = (0.1, 0.5, 0.9)  # the probabilities of figure 6
 COLOURS = ("#6b2c7d", "#2aa3d8", "#d55e00")
@@ -28,34 +32,20 @@ TITLES = {
 }
 
 
-def figure2(cells: Sequence[Cell]) -> Figure:
-    """Heat maps over (p1, p2): FedAvg run, FedAvg in closed form, FedAWE run."""
-    side = round(len(cells) ** 0.5)
-    panels = {
-        "FedAvg, run": [abs(cell.fedavg - MEAN) for cell in cells],
-        "FedAvg, closed form": [cell.exact for cell in cells],
-        "FedAWE (x̄), run": [abs(cell.fedawe - MEAN) for cell in cells],
-    }
-    with figure(2.1, columns=3, sharey=True) as (made, axes):
-        for ax, (title, values) in zip(axes, panels.items(), strict=True):
-            grid = np.array(values).reshape(side, side).T  # p1 to the right, p2 upwards
-            edge = (0.5 / side, 1 + 0.5 / side)
-            image = ax.imshow(grid, origin="lower", extent=(*edge, *edge), vmin=0, vmax=50, cmap="viridis")
-            ax.set(title=title, xlabel="$p_1$", xticks=(0.5, 1), yticks=(0.5, 1))
-            ax.grid(visible=False)
-        axes[0].set_ylabel("$p_2$")
-        made.colorbar(image, ax=axes, label="$|x_{output} - x^*|$", shrink=0.9)
-    return made
+def fig3(_: Plan, ran: Sequence[Ran]) -> Outcome:
+    """How p and gamma matter for FedAvg."""
+    return Outcome(figures=(("fig3", figure3(ran)),))
 
 
-def figure3(experiments: Mapping[tuple[float, float], Experiment | None]) -> Figure:
+def figure3(ran: Sequence[Ran]) -> Figure:
     """Train and test accuracy of FedAvg against gamma, one curve for each p that all clients share."""
+    by_title = {each.planned.title: each for each in ran}
     with figure(2.3, columns=2, sharey=True) as (made, axes):
         for ax, part in zip(axes, ("train", "test"), strict=True):
             for place, (p, shade) in enumerate(zip(FIGURE3[0], np.linspace(0.1, 1.0, len(FIGURE3[0])), strict=True)):
                 means, stds = [], []
                 for gamma in FIGURE3[1]:
-                    values = _windows(experiments.get((p, gamma)), f"{part}_accuracy")
+                    values = _windows(by_title.get(f"p = {p:g}, γ = {gamma:g}"), f"{part}_accuracy")
                     means.append(np.mean(values) if values else np.nan)
                     stds.append(np.std(values, ddof=1) if len(values) > 1 else 0.0)
                 colour = (0.84 * shade, 0.37 * shade, 0.75 * (1 - shade))
@@ -66,9 +56,35 @@ def figure3(experiments: Mapping[tuple[float, float], Experiment | None]) -> Fig
     return made
 
 
-def _windows(experiment: Experiment | None, name: str) -> list[float]:
-    runs = experiment.complete("fedavg") if experiment is not None else []
-    return [100 * float(mean) for run in runs if (mean := window_mean(run, name)) is not None]
+def _windows(ran: Ran | None, name: str) -> list[float]:
+    return [] if ran is None else list(ran.percent(name).get("fedavg", {}).values())
+
+
+def fig4(plan: Plan, _: Sequence[Ran]) -> Outcome:
+    """A partition: who has how much of which class."""
+    data = "cifar10" if "cifar10" in plan.datasets else plan.first
+    made = partition_figure(_clients(plan, data, 20))
+    return Outcome(figures=(("fig4", made),) if made is not None else ())
+
+
+def fig5(plan: Plan, _: Sequence[Ran]) -> Outcome:
+    """The base probabilities."""
+    made = probability_figure(_clients(plan, plan.first, plan.preset.settings.clients or 100))
+    return Outcome(figures=(("fig5", made),) if made is not None else ())
+
+
+def _clients(plan: Plan, data: str, clients: int) -> RunSet:
+    """Only a partition and its probabilities, without runs."""
+    changes = {"clients": clients, "rounds": 1, "keep_empty": True, "data": plan.data}
+    population = experiment_of(plan.preset.on(data, "stationary", **changes)).population(0)
+    sizes, frequencies = population.task.sizes, population.task.frequencies
+    assert sizes is not None
+    return RunSet(Path(), (), (), clients={0: Clients(sizes, frequencies, population.p)})
+
+
+def fig6(_: Plan, __: Sequence[Ran]) -> Outcome:
+    """The four dynamics."""
+    return Outcome(figures=(("fig6", figure6()),))
 
 
 def figure6(rounds: int = 80, seed: int = 1) -> Figure:
@@ -78,8 +94,8 @@ def figure6(rounds: int = 80, seed: int = 1) -> Figure:
     """
     p = np.array(SHOWN)
     with figure(4.3, rows=4, columns=2, sharex=True, height_ratios=(2, 1, 2, 1)) as (made, axes):
-        for place, name in enumerate(OF_TABLE_2):
-            rule = InterleavedSine(gamma=0.4, cutoff=0.2) if name == "interleaved" else DYNAMICS[name]()
+        for place, name in enumerate(DYNAMICS):
+            rule = InterleavedSine(gamma=0.4, cutoff=0.2) if name == "interleaved" else KNOWN[name]()
             trace = Trace.draw(rule, p, rounds, seed)
             assert trace.p is not None
             top, bottom = axes[place // 2 * 2][place % 2], axes[place // 2 * 2 + 1][place % 2]
@@ -87,10 +103,10 @@ def figure6(rounds: int = 80, seed: int = 1) -> Figure:
                 top.step(
                     range(rounds), trace.p[:, row], where="post", color=colour, linewidth=1.0, label=f"$p$ = {chance}"
                 )
-                there = np.flatnonzero(trace.on[:, row])
-                bottom.eventplot(there, lineoffsets=row, linelengths=0.8, linewidths=1.2, colors=colour)
+                active = np.flatnonzero(trace.on[:, row])
+                bottom.eventplot(active, lineoffsets=row, linelengths=0.8, linewidths=1.2, colors=colour)
             top.set(title=TITLES[name], ylim=(-0.02, 1), xlim=(-0.5, rounds - 0.5))
-            bottom.set_ylim(-0.6, 2.6)  # the same for all, though somebody may never be there
+            bottom.set_ylim(-0.6, 2.6)  # the same for all, though a client may never be available
             bottom.set_yticks(range(3), [str(chance) for chance in SHOWN])
             bottom.grid(visible=False)
         made.legend(*axes[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
@@ -99,31 +115,31 @@ def figure6(rounds: int = 80, seed: int = 1) -> Figure:
     return made
 
 
-def figure7(
-    experiments: Mapping[str, Experiment | None], labels: Mapping[str, Sequence[str]], evaluate: Evaluate = "mean"
-) -> Figure:
-    """Train loss, logarithmic, and test accuracy over the rounds: FedAWE, FedAvg, MIFA.
+def fig7(plan: Plan, ran: Sequence[Ran]) -> Outcome:
+    """Training curves under sine."""
+    return Outcome(figures=(("fig7", figure7(ran, plan.readings.evaluate)),))
+
+
+def figure7(ran: Sequence[Ran], evaluate: Evaluate = "mean") -> Figure:
+    """Train loss, logarithmic, and test accuracy over the rounds: FedAWE, FedAvg, MIFA; a data set for each experiment.
 
     The first data set appears twice, raw and with FedAWE's curve smoothed (a moving average with 0.99), the others
     smoothed. Losses are true means; the paper's axis shows them divided by about 256 (docs/algorithms.md).
     """
-    data = list(experiments)
-    panels = [(data[0], False), *((each, True) for each in data)]
+    panels = [(ran[0], False), *((each, True) for each in ran)]
     with figure(1.7 * len(panels), rows=len(panels), columns=2) as (made, axes):
         for (each, smooth), row in zip(panels, np.atleast_2d(axes), strict=True):
             for ax, name, scale in zip(row, ("train_loss", "test_accuracy"), (1, 100), strict=True):
-                for label in labels[each]:
-                    kind, experiment = algorithm(label), experiments[each]
-                    ours = (
-                        None
-                        if experiment is None
-                        else curve(experiment.complete(label), metric_of(name, evaluate, label))
-                    )
-                    if kind in ("fedawe", "fedavg", "mifa") and ours is not None:
+                for kind in ("fedawe", "fedavg", "mifa"):
+                    variant = each.planned.variant(kind)
+                    runs = each.runs.complete(variant.label) if each.runs is not None and variant is not None else []
+                    ours = curve(runs, metric_of(name, evaluate, kind))
+                    if ours is not None:
                         shown = smoothed(ours) if smooth and kind == "fedawe" else ours
-                        ax.plot(shown.rounds, scale * shown.mean, label=NAMES[kind], **line(LOOKS[kind]))
+                        look = LOOKS[path_of(ALGORITHMS[kind])]
+                        ax.plot(shown.rounds, scale * shown.mean, label=NAMES[kind], **line(look))
                 ax.margins(x=0)
-                ax.set_title(f"{each}, {'FedAWE smoothed' if smooth else 'raw'}", loc="left")
+                ax.set_title(f"{each.planned.data}, {'FedAWE smoothed' if smooth else 'raw'}", loc="left")
             row[0].set(ylabel="train loss", yscale="log")
             # Named where labels have room: 0.8, 0.9 and 1 would stand on each other.
             row[0].yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))

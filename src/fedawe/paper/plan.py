@@ -1,38 +1,25 @@
-"""Which runs every table and figure needs.
+"""Which experiments every table and figure needs.
 
-Runs lie in folders named by what they are, `svhn-sine`, and are shared: table 8 and figure 7 are made
-from the runs of table 2, and one column each of tables 9 and 10 is too.
+They lie in folders named by what they are, `svhn-sine`, and are shared: table 8 and figure 7 are made from the runs of
+table 2, and one column each of tables 9 and 10 is too.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
-from fedawe.algorithms import ALGORITHMS
+from fedawe.algorithms import PAPER, name_of
 from fedawe.core.errors import UserError
-from fedawe.experiments.settings import Contender, Settings
-from fedawe.paper.presets import Preset, Rates, presets
+from fedawe.experiments.build import experiment_of
+from fedawe.experiments.experiment import Experiment
+from fedawe.experiments.names import Spec
+from fedawe.experiments.settings import Settings
+from fedawe.paper.presets import Preset, Rates
+from fedawe.paper.readings import Clip, Only, RateKind, Readings, Whom
 
-Item = Literal[
-    "fig2",
-    "fig3",
-    "fig4",
-    "fig5",
-    "fig6",
-    "fig7",
-    "table2",
-    "table8",
-    "table9",
-    "table10",
-    "search",
-    "fairness",
-    "beyond",
-]
-Clip = Literal["none", "update", "gradient"]
-Whom = Literal["fedawe", "all"]
-Evaluate = Literal["mean", "latest", "received"]
-
+ALGORITHMS = {name_of(algorithm).lower(): algorithm for algorithm in PAPER}  # the paper's eight, whatever else there is
+NAMES = {name: name_of(algorithm) for name, algorithm in ALGORITHMS.items()}  # as people write them
 DYNAMICS = ("stationary", "staircase", "sine", "interleaved")  # of table 2
 BEYOND = ("markov", "cyclic", "outages")
 WITHOUT_FEDVARP = tuple(name for name in ALGORITHMS if name != "fedvarp")  # tables 8, 9, 10
@@ -44,196 +31,238 @@ SEARCHED = (*((name, False) for name in ALGORITHMS), ("fedawe", True))
 
 
 @dataclass(frozen=True)
-class Readings:
-    """How to read the paper where its text and its code disagree; the defaults are what the code does."""
+class Variant:
+    """One of the paper's algorithms with its learning rates and its clip."""
 
-    clip: Clip = "update"
-    clip_whom: Whom = "fedawe"
-    evaluate: Evaluate = "mean"
-    augment: Literal["image", "batch"] | None = None
+    name: str
+    rates: Rates | None = None  # None: those of the settings
+    options: tuple[tuple[str, float], ...] = ()  # clip, clip_grad, max_echo
 
-    def contender(self, preset: Preset, data: str, algorithm: str) -> str:
-        """An algorithm with its clip and its learning rates, as the command line spells it."""
-        clipped = self.clip != "none" and (self.clip_whom == "all" or algorithm == "fedawe")
-        if clipped and self.clip == "update":
-            return contender(algorithm, preset.rate(data, algorithm, clipped=True), f"clip={NORM}")
-        more = f"clip_grad={NORM}" if clipped else ""
-        return contender(algorithm, preset.rate(data, algorithm), more)
+    @property
+    def spec(self) -> Spec:
+        """As the command line reads it; eta_g only where it is not 1."""
+        eta0, eta_g = self.rates if self.rates is not None else (None, 1.0)
+        said = {"eta0": eta0, "eta_g": eta_g if eta_g != 1 else None, **dict(self.options)}
+        return Spec(self.name, None, {key: f"{value:g}" for key, value in said.items() if value is not None})
 
+    @property
+    def label(self) -> str:
+        """Its label in tables and folders.
 
-def contender(algorithm: str, rates: Rates, more: str = "") -> str:
-    """Spelled as on the command line; eta_g only where it is not 1.
+        >>> Variant("fedawe", (0.5, 1.0), (("clip", 0.5),)).label
+        'fedawe(clip=0.5,eta0=0.5)'
+        """
+        return self.spec.label
 
-    >>> contender("fedawe", (0.5, 1.0), "clip=0.5"), contender("fedavg-all", (0.2, 5.0))
-    ('fedawe:eta0=0.5,clip=0.5', 'fedavg-all:eta0=0.2,eta_g=5')
-    """
-    eta0, eta_g = rates
-    options = [f"eta0={eta0:g}", f"eta_g={eta_g:g}" if eta_g != 1 else "", more]
-    return f"{algorithm}:{','.join(option for option in options if option)}"
+    def __str__(self) -> str:
+        """As it is typed.
+
+        >>> print(Variant("fedawe", (0.5, 1.0), (("clip", 0.5),)), Variant("fedavg-all", (0.2, 5.0)))
+        fedawe:eta0=0.5,clip=0.5 fedavg-all:eta0=0.2,eta_g=5
+        """
+        said = ",".join(f"{key}={value}" for key, value in self.spec.options.items())
+        return f"{self.name}:{said}" if said else self.name
 
 
 @dataclass(frozen=True)
-class Batch:
-    """Runs that share a folder."""
+class Planned:
+    """An experiment that an item needs, and its folder."""
 
     folder: str
+    title: str  # what tells it from the others of its item
     settings: Settings
-    algorithms: tuple[str, ...]
+    variants: tuple[Variant, ...]
     seeds: tuple[int, ...]
 
-    def contenders(self) -> list[Contender]:
-        """The algorithms, read."""
-        return [Contender.parse(text) for text in self.algorithms]
+    @property
+    def data(self) -> str:
+        """The data set."""
+        return self.settings.task
+
+    def experiment(self) -> Experiment:
+        """The experiment itself."""
+        return experiment_of(self.settings, [str(variant) for variant in self.variants], self.seeds)
+
+    def variant(self, name: str) -> Variant | None:
+        """The first variant of an algorithm, if it is compared."""
+        return next((variant for variant in self.variants if variant.name == name), None)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A preset, the readings, and a recorded trace if there is one."""
+    """A preset, the readings, the part of it that is wanted, and where data and a recorded trace lie."""
 
     preset: Preset
-    readings: Readings = Readings()
+    readings: Readings = field(default_factory=Readings)
+    only: Only = field(default_factory=Only)
     trace: Path | None = None
+    data: Path | None = None
 
-    def batch(
-        self, data: str, dynamics: str, algorithms: Sequence[str] = tuple(ALGORITHMS), name: str = "", **changes: object
-    ) -> Batch:
+    def __post_init__(self) -> None:
+        for known, asked, what in (
+            (self.preset.data, self.only.datasets, "data sets"),
+            ((*DYNAMICS, *BEYOND, "trace"), self.only.dynamics, "dynamics"),
+            (tuple(ALGORITHMS), self.only.algorithms, "algorithms"),
+        ):
+            for name in asked:
+                if name not in known:
+                    raise UserError(f"{name!r} is none of the {what} of {self.preset.name}: {', '.join(known)}")
+
+    def variant(
+        self, data: str, name: str, kind: RateKind | None = None, clip: Clip | None = None, whom: Whom | None = None
+    ) -> Variant:
+        """An algorithm with the rates and the clip of the readings, unless others are asked for."""
+        kind = kind or self.readings.rates or self.preset.rates
+        clip, whom = clip or self.readings.clip, whom or self.readings.clip_whom
+        clipped = clip != "none" and (whom == "all" or name == "fedawe")
+        by_update = clipped and clip == "update"
+        option = "clip" if by_update else "clip_grad"
+        return Variant(name, self.preset.rate(kind, data, name, by_update), ((option, NORM),) if clipped else ())
+
+    def planned(
+        self, data: str, dynamics: str, algorithms: Sequence[str] = tuple(ALGORITHMS), name: str = "", **changes: Any
+    ) -> Planned:
         """Some algorithms on a data set under dynamics."""
-        settings = self.preset.on(data, dynamics, **changes)
+        settings = self.preset.on(data, dynamics, data=self.data, **changes)
         folder = f"{data}-{name or dynamics.replace(':', '-')}"
         if self.readings.augment is not None:
             settings, folder = replace(settings, augment=self.readings.augment), f"{folder}-{self.readings.augment}wise"
-        chosen = tuple(self.readings.contender(self.preset, data, name) for name in algorithms)
-        return Batch(folder, settings, chosen, self.preset.seeds)
+        variants = tuple(self.variant(data, each) for each in algorithms)
+        return Planned(folder, name or dynamics, settings, variants, self.preset.seeds)
+
+    @property
+    def datasets(self) -> tuple[str, ...]:
+        """Those of the preset that are wanted."""
+        return tuple(data for data in self.preset.data if not self.only.datasets or data in self.only.datasets)
 
     @property
     def first(self) -> str:
         """The data set of the tables and figures that have only one."""
-        return self.preset.data[0]
+        return self.datasets[0]
 
-    def table2(self) -> list[Batch]:
+    @property
+    def algorithms(self) -> tuple[str, ...]:
+        """Those of the paper that are wanted."""
+        return tuple(name for name in ALGORITHMS if not self.only.algorithms or name in self.only.algorithms)
+
+    def narrowed(self, item: str, planned: Sequence[Planned]) -> list[Planned]:
+        """What is wanted of the experiments that an item needs; refused if that is nothing."""
+        out = []
+        for each in planned:
+            dynamics = "trace" if self.trace and each.settings.dynamics == str(self.trace) else each.settings.dynamics
+            if self.only.dynamics and dynamics.partition(":")[0] not in self.only.dynamics:
+                continue
+            variants = tuple(variant for variant in each.variants if variant.name in self.algorithms)
+            if variants:
+                out.append(replace(each, variants=variants))
+        if planned and not out:
+            raise UserError(f"nothing of {item} is left; name fewer --datasets, --dynamics and --algorithms")
+        return out
+
+    def table2(self) -> list[Planned]:
         """Eight algorithms under four dynamics, on every data set."""
-        return [self.batch(data, dynamics) for data in self.preset.data for dynamics in DYNAMICS]
+        return [self.planned(data, dynamics) for data in self.datasets for dynamics in DYNAMICS]
 
-    def sine(self) -> list[Batch]:
+    def sine(self) -> list[Planned]:
         """Tables 8 and figure 7: table 2 under sine."""
-        return [self.batch(data, "sine") for data in self.preset.data]
+        return [self.planned(data, "sine") for data in self.datasets]
 
-    def table9(self) -> list[Batch]:
+    def table9(self) -> list[Planned]:
         """How strongly availability swings."""
-        return [self._gamma(gamma) for gamma in GAMMAS]
+        return [replace(self._gamma(gamma), title=f"γ = {gamma}") for gamma in GAMMAS]
 
-    def _gamma(self, gamma: str) -> Batch:
+    def _gamma(self, gamma: str) -> Planned:
         if gamma == "0.3":
-            return self.batch(self.first, "sine")
-        return self.batch(self.first, f"sine:gamma={gamma}", WITHOUT_FEDVARP)
+            return self.planned(self.first, "sine")
+        return self.planned(self.first, f"sine:gamma={gamma}", WITHOUT_FEDVARP)
 
-    def table10(self) -> list[Batch]:
+    def table10(self) -> list[Planned]:
         """How uneven the data is."""
-        return [self._alpha(alpha) for alpha in ALPHAS]
+        return [replace(self._alpha(alpha), title=f"α = {alpha}") for alpha in ALPHAS]
 
-    def _alpha(self, alpha: str) -> Batch:
+    def _alpha(self, alpha: str) -> Planned:
         if float(alpha) == self.preset.settings.alpha:
-            return self.batch(self.first, "sine")
-        return self.batch(
+            return self.planned(self.first, "sine")
+        return self.planned(
             self.first, "sine", WITHOUT_FEDVARP, f"sine-alpha={alpha}", alpha=float(alpha), keep_empty=True
         )
 
-    def figure3(self) -> list[Batch]:
+    def figure3(self) -> list[Planned]:
         """FedAvg when everyone has the same probability: how p and gamma matter."""
-        own = self.preset.figure3
         return [
-            Batch(
+            Planned(
                 f"{self.first}-same-p={p:g}-gamma={gamma:g}",
-                replace(own, task=self.first, dynamics=f"sine:gamma={gamma:g}", p=(p,)),
-                ("fedavg",),
+                f"p = {p:g}, γ = {gamma:g}",
+                replace(self.preset.figure3, task=self.first, dynamics=f"sine:gamma={gamma:g}", p=(p,), data=self.data),
+                (Variant("fedavg"),),
                 self.preset.seeds,
             )
             for p in FIGURE3[0]
             for gamma in FIGURE3[1]
         ]
 
-    def search(self) -> list[Batch]:
-        """Under sine every eta0 of the grid with eta_g = 1, then every eta_g with the preset's eta0."""
+    def search(self) -> list[Planned]:
+        """Under sine every eta0 of the grid with every eta_g, the same for all."""
         preset = self.preset
-        every = max(1, preset.search_rounds // 16)
-        changes = {"rounds": preset.search_rounds, "evaluate_every": every, "evaluate_received": False}
+        changes = {"rounds": preset.search_rounds, "evaluate_received": False}
         return [
-            Batch(
+            Planned(
                 f"search-{data}",
-                preset.on(data, "sine", **changes),
+                data,
+                preset.on(data, "sine", data=self.data, evaluate_every=max(1, preset.search_rounds // 16), **changes),
                 tuple(
-                    dict.fromkeys(
-                        contender(name, rates, f"clip={NORM}" if clipped else "")
-                        for name, clipped in SEARCHED
-                        for rates in (
-                            *((eta0, 1.0) for eta0 in preset.grid),
-                            *((preset.rate(data, name, clipped)[0], eta_g) for eta_g in preset.global_grid),
-                        )
-                    )
+                    Variant(name, (eta0, eta_g), (("clip", NORM),) if clipped else ())
+                    for name, clipped in SEARCHED
+                    for eta0 in sorted(preset.grid)
+                    for eta_g in sorted(preset.global_grid)
                 ),
                 preset.search_seeds,
             )
-            for data in preset.data
+            for data in self.datasets
         ]
 
-    def fairness(self) -> list[Batch]:
+    def fairness(self) -> list[Planned]:
         """Under sine: every protocol, and FedAWE without its echo."""
-        batch = self.batch(self.first, "sine")
-        chosen = [spec for specs in self.protocols().values() for spec in specs] + [self.gossip_alone(self.first)]
-        return merged([batch, replace(batch, algorithms=tuple(chosen))])
+        planned = self.planned(self.first, "sine")
+        chosen = [variant for variants in self.protocols().values() for variant in variants] + [self.gossip_alone()]
+        return [replace(planned, variants=tuple(dict.fromkeys((*planned.variants, *chosen))))]
 
-    def protocols(self) -> dict[str, tuple[str, ...]]:
+    def protocols(self) -> Mapping[str, tuple[Variant, ...]]:
         """Ways to treat the algorithms: whose rates, and who is clipped."""
-        paper = presets()["paper"]
 
-        def of(preset: Preset, clip: Clip, whom: Whom = "fedawe") -> tuple[str, ...]:
-            readings = Readings(clip, whom)
-            return tuple(readings.contender(preset, self.first, name) for name in ALGORITHMS)
+        def of(kind: RateKind, clip: Clip, whom: Whom = "fedawe") -> tuple[Variant, ...]:
+            return tuple(self.variant(self.first, name, kind, clip, whom) for name in self.algorithms)
 
         return {
-            "the paper's rates, only FedAWE clipped": of(paper, "update"),
-            "rates searched for, only FedAWE clipped": of(self.preset, "update"),
-            "rates searched for, nobody clipped": of(self.preset, "none"),
-            "rates searched for, everybody clipped": of(self.preset, "update", "all"),
+            "the paper's rates, only FedAWE clipped": of("paper", "update"),
+            "equal rates, only FedAWE clipped": of("equal", "update"),
+            "rates searched for, only FedAWE clipped": of("tuned", "update"),
+            "rates searched for, nobody clipped": of("tuned", "none"),
+            "rates searched for, everybody clipped": of("tuned", "update", "all"),
         }
 
-    def gossip_alone(self, data: str) -> str:
+    def gossip_alone(self) -> Variant:
         """FedAWE that multiplies nothing and clips nothing: every echo counts once."""
-        return contender("fedawe", self.preset.rate(data, "fedawe"), "max_echo=1")
+        rates = self.variant(self.first, "fedawe", "tuned", "none").rates
+        return Variant("fedawe", rates, (("max_echo", 1),))
 
-    def beyond(self) -> list[Batch]:
+    def beyond(self) -> list[Planned]:
         """Availability that the paper does not have: Markov chains, cycles, outages, and a recorded trace."""
-        batches = [self.batch(self.first, dynamics) for dynamics in BEYOND]
+        found = [self.planned(self.first, dynamics) for dynamics in BEYOND]
         if self.trace is not None:
-            known = tuple(name for name in ALGORITHMS if name != "fedavg-known")
-            batches.append(
-                self.batch(self.first, str(self.trace), known, f"trace-{self.trace.stem}", clients=None, rounds=None)
-            )
-        return batches
-
-    def of(self, item: Item) -> list[Batch]:
-        """The runs that an item needs; none for those that are drawn or computed directly."""
-        needs: dict[str, Callable[[], list[Batch]]] = {
-            "fig3": self.figure3,
-            "fig7": self.sine,
-            "table2": self.table2,
-            "table8": self.sine,
-            "table9": self.table9,
-            "table10": self.table10,
-            "search": self.search,
-            "fairness": self.fairness,
-            "beyond": self.beyond,
-        }
-        return needs[item]() if item in needs else []
+            known = [name for name, algorithm in ALGORITHMS.items() if not getattr(algorithm, "needs_p", False)]
+            name = f"trace-{self.trace.stem}"
+            found.append(self.planned(self.first, str(self.trace), known, name, clients=None, rounds=None))
+        return found
 
 
-def merged(batches: Sequence[Batch]) -> list[Batch]:
+def merged(planned: Sequence[Planned]) -> list[Planned]:
     """Each folder once, with everything that is wanted of it."""
-    found: dict[str, Batch] = {}
-    for batch in batches:
-        before = found.get(batch.folder)
-        if before is not None and before.settings != batch.settings:
-            raise UserError(f"{batch.folder} is wanted with two kinds of settings")
-        algorithms = dict.fromkeys((*(before.algorithms if before else ()), *batch.algorithms))
-        found[batch.folder] = replace(batch, algorithms=tuple(algorithms))
+    found: dict[str, Planned] = {}
+    for each in planned:
+        before = found.get(each.folder)
+        if before is not None and before.settings != each.settings:
+            raise UserError(f"{each.folder} is wanted with two kinds of settings")
+        variants = dict.fromkeys((*(before.variants if before else ()), *each.variants))
+        found[each.folder] = replace(each, variants=tuple(variants))
     return list(found.values())

@@ -8,15 +8,18 @@ smoke   seconds, on the bundled digits: for trying out, and for tests
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from typing import Any, Literal
 
+from fedawe.core.errors import UserError
 from fedawe.experiments.settings import Settings
+from fedawe.paper.readings import RateKind
 
 Name = Literal["paper", "mini", "smoke"]
 Rates = tuple[float, float]  # eta0, eta_g
+EQUAL: Rates = (0.1, 1.0)
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,7 @@ class Preset:
     name: Name
     data: tuple[str, ...]
     settings: Settings
+    rates: RateKind  # unless others are asked for
     seeds: tuple[int, ...]
     grid: tuple[float, ...]  # of eta0, for `search`
     global_grid: tuple[float, ...]  # of eta_g
@@ -34,25 +38,39 @@ class Preset:
     figure3: Settings  # changes of its own: rounds, eta0
     figure2_cells: int  # a side of the heat map
     figure2_rounds: int
-    rates: Mapping[str, Mapping[str, Rates]] = field(default_factory=dict)  # data -> contender
 
-    def rate(self, data: str, algorithm: str, clipped: bool = False) -> Rates:
-        """eta0 and eta_g of an algorithm: as searched for, or the paper's; a clip has rates of its own for FedAWE."""
-        if self.name == "paper":
+    def rate(self, kind: RateKind, data: str, algorithm: str, clipped: bool = False) -> Rates:
+        """eta0 and eta_g of an algorithm; where they are tuned, FedAWE with a clip has rates of its own."""
+        if kind == "equal":
+            return EQUAL
+        if kind == "paper":
             return (0.1 if algorithm in ("fedawe", "fedavg-known") else 0.05), 1.0  # table 7
-        searched = self.rates.get(data, {})
-        return searched.get("fedawe, clipped" if clipped and algorithm == "fedawe" else algorithm, (0.1, 1.0))
+        found = tuned_rates().get(self.name, {}).get(data)
+        if found is None:
+            raise UserError(
+                f"no rates were searched for on {data} at the size of {self.name}; "
+                "choose --rates paper or --rates equal"
+            )
+        return found["fedawe, clipped" if clipped and algorithm == "fedawe" else algorithm]
 
-    def on(self, data: str, dynamics: str, **changes: Any) -> Settings:
-        """The settings of a run on a data set under dynamics."""
-        return replace(self.settings, task=data, dynamics=dynamics, **changes)
+    def on(self, task: str, dynamics: str, **changes: Any) -> Settings:
+        """The settings of an experiment on a data set under dynamics."""
+        return replace(self.settings, task=task, dynamics=dynamics, **changes)
+
+
+@cache
+def tuned_rates() -> Mapping[str, Mapping[str, Mapping[str, Rates]]]:
+    """What `search` found: preset -> data set -> algorithm -> eta0 and eta_g."""
+    found = json.loads((files("fedawe.paper") / "rates.json").read_text(encoding="utf-8"))
+    return {
+        preset: {data: {name: (eta0, eta_g) for name, (eta0, eta_g) in each.items()} for data, each in sets.items()}
+        for preset, sets in found.items()
+    }
 
 
 @cache
 def presets() -> dict[Name, Preset]:
     """By name."""
-    found = json.loads((files("fedawe.paper") / "rates.json").read_text(encoding="utf-8"))
-    rates = {data: {name: (eta0, eta_g) for name, (eta0, eta_g) in each.items()} for data, each in found.items()}
     paper = Settings(model="paper", rounds=2000, batch=128, clients=100, evaluate_every=2, evaluate_received=True)
     mini = Settings(
         model="mlp",
@@ -67,11 +85,12 @@ def presets() -> dict[Name, Preset]:
     smoke = Settings(
         model="softmax", rounds=6, clients=20, alpha=0.5, steps=2, evaluate_every=3, evaluate_received=True
     )
-    return {
-        "paper": Preset(
+    found = (
+        Preset(
             "paper",
             ("svhn", "cifar10", "cinic10"),
             paper,
+            rates="paper",
             seeds=(3, 4, 6),
             grid=(0.1, 0.05, 0.01, 0.005, 0.001, 0.0005),
             global_grid=(0.5, 1.0, 1.5, 5.0, 10.0, 50.0),
@@ -81,10 +100,11 @@ def presets() -> dict[Name, Preset]:
             figure2_cells=20,
             figure2_rounds=4000,
         ),
-        "mini": Preset(
+        Preset(
             "mini",
             ("svhn", "cifar10"),
             mini,
+            rates="tuned",
             seeds=(3, 4, 6),
             grid=(0.05, 0.1, 0.2, 0.5, 1.0),
             global_grid=(0.5, 1.0, 1.5, 5.0, 10.0),
@@ -93,12 +113,12 @@ def presets() -> dict[Name, Preset]:
             figure3=replace(mini, rounds=400, eta0=0.1, evaluate_received=False),
             figure2_cells=10,
             figure2_rounds=4000,
-            rates=rates,
         ),
-        "smoke": Preset(
+        Preset(
             "smoke",
             ("digits",),
             smoke,
+            rates="equal",
             seeds=(0, 1),
             grid=(0.1, 0.5),
             global_grid=(1.0, 1.5),
@@ -108,4 +128,5 @@ def presets() -> dict[Name, Preset]:
             figure2_cells=3,
             figure2_rounds=1000,
         ),
-    }
+    )
+    return {preset.name: preset for preset in found}

@@ -1,87 +1,111 @@
-"""The learning-rate grids: what every rate comes to, and which is the best for whom."""
+"""The learning-rate grids: what every pair of rates comes to, and which is the best for each algorithm."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from fedawe.experiments.settings import Contender
-from fedawe.paper.plan import NORM, SEARCHED, Plan, contender
+from fedawe.paper.beside import text_cell
+from fedawe.paper.found import Ran
+from fedawe.paper.outcome import Outcome
+from fedawe.paper.plan import NAMES, Plan, Variant
 from fedawe.paper.presets import Rates
-from fedawe.paper.tables import found
-from fedawe.results.folder import NAMES, Experiment
 from fedawe.results.tables import MISSING, Cell, Column, Table
+
+METRIC = "test_accuracy"
 
 
 @dataclass(frozen=True)
 class Grid:
-    """Test accuracy (%) by contender and rate; NaN where a run diverged or has not been run."""
+    """Accuracy (%) by algorithm and pair of rates; NaN where a run diverged or has not been run."""
 
     name: str  # of its file
     caption: str
-    symbol: str  # eta0 or eta_g
-    rates: tuple[float, ...]
-    accuracies: dict[str, list[float]]  # "fedawe" or "fedawe, clipped" -> one for each rate
+    eta0: tuple[float, ...]
+    eta_g: tuple[float, ...]
+    accuracies: Mapping[str, Mapping[Rates, float]]  # "fedawe" or "fedawe, clipped" -> one for each pair
 
-    def best(self) -> dict[str, float]:
-        """The best rate of every contender that has any."""
+    def best(self) -> dict[str, Rates]:
+        """The best pair of every algorithm that has any."""
+        known = {
+            name: {rates: value for rates, value in values.items() if not np.isnan(value)}
+            for name, values in self.accuracies.items()
+        }
+        return {name: max(values, key=values.__getitem__) for name, values in known.items() if values}
+
+    def on_edge(self) -> dict[str, list[str]]:
+        """By symbol: whose best rate is the smallest or the largest, so that a better one may lie outside."""
+        best = self.best()
         return {
-            name: self.rates[int(np.nanargmax(row))] for name, row in self.accuracies.items() if not np.isnan(row).all()
+            symbol: [name for name, rates in best.items() if rates[place] in (grid[0], grid[-1])]
+            for place, (symbol, grid) in enumerate((("eta0", self.eta0), ("eta_g", self.eta_g)))
         }
 
-    def on_edge(self) -> list[str]:
-        """Whose best rate is the smallest or the largest, so that a better one may lie outside."""
-        return [name for name, rate in self.best().items() if rate in (min(self.rates), max(self.rates))]
-
     def table(self) -> Table:
-        """A row per contender, its best rate marked."""
-        best, rows = self.best(), []
-        for name, row in self.accuracies.items():
-            cells = [Cell(_shown(name), (name,))]
-            for rate, value in zip(self.rates, row, strict=True):
-                missing = bool(np.isnan(value))
-                text = MISSING if missing else f"{value:.1f}"
-                cells.append(Cell(text, (None if missing else round(value, 4),), strong=best.get(name) == rate))
-            rows.append(tuple(cells))
+        """A row per algorithm and eta0, a column per eta_g; the best pair of an algorithm is strong."""
+        best, rows, labels = self.best(), [], []
+        for name, values in self.accuracies.items():
+            for eta0 in self.eta0:
+                cells = [text_cell(_shown(name)), Cell(f"{eta0:g}", (eta0,))]
+                for eta_g in self.eta_g:
+                    value = values[eta0, eta_g]
+                    missing = bool(np.isnan(value))
+                    text, plain = (MISSING, None) if missing else (f"{value:.1f}", round(value, 4))
+                    cells.append(Cell(text, (plain,), strong=best.get(name) == (eta0, eta_g)))
+                rows.append(tuple(cells))
+                labels.append(name.partition(",")[0])
         heads = (
             Column("algorithm", ("algorithm",), numeric=False),
-            *(Column(f"{rate:g}", (f"{self.symbol}_{rate:g}",)) for rate in self.rates),
+            Column("eta0", ("eta0",)),
+            *(Column(f"eta_g = {eta_g:g}", (f"eta_g_{eta_g:g}",)) for eta_g in self.eta_g),
         )
-        return Table(self.name, self.caption, heads, tuple(rows), tuple(self.accuracies))
+        return Table(self.name, self.caption, heads, tuple(rows), tuple(labels))
 
     def words(self) -> str:
-        """Whether the grid is wide enough."""
-        edge = self.on_edge()
-        if edge:
-            return (
-                f"{self.name}: the best {self.symbol} lies on the edge of the grid for {'; '.join(map(_shown, edge))}."
-            )
-        return f"{self.name}: no best {self.symbol} lies on the edge of the grid."
+        """Which rates are the best, and whether the grid is wide enough."""
+        found = ", ".join(f"{_shown(name)} ({eta0:g}, {eta_g:g})" for name, (eta0, eta_g) in self.best().items())
+        if not found:
+            return f"{self.name}: nothing has been run yet."
+        edges = [
+            f"the best {symbol} lies on the edge of the grid for {'; '.join(map(_shown, names))}"
+            for symbol, names in self.on_edge().items()
+            if names
+        ]
+        wide = "; ".join(edges) or "no best rate lies on the edge of the grid"
+        return f"{self.name}: the best (eta0, eta_g) are {found}; {wide}."
 
 
 def _shown(name: str) -> str:
-    """A contender as people write it."""
-    return NAMES[name.partition(",")[0]] + name[len(name.partition(",")[0]) :]
+    """An algorithm, clipped or not, as people write it."""
+    algorithm, comma, clipped = name.partition(",")
+    return f"{NAMES[algorithm]}{comma}{clipped}"
 
 
-def grids(plan: Plan, data: str, experiment: Experiment | None) -> list[Grid]:
-    """Both grids of one data set, from the runs that are there: eta0 with eta_g = 1, eta_g with the preset's eta0."""
-    preset = plan.preset
-    eta0, eta_g = tuple(sorted(preset.grid)), tuple(sorted(preset.global_grid))
-    local, globally = {}, {}
-    for algorithm, clipped in SEARCHED:
-        name, more = (f"{algorithm}, clipped", f"clip={NORM}") if clipped else (algorithm, "")
-        chosen, _ = preset.rate(data, algorithm, clipped)
-        local[name] = _accuracies(experiment, algorithm, [(rate, 1.0) for rate in eta0], more)
-        globally[name] = _accuracies(experiment, algorithm, [(chosen, rate) for rate in eta_g], more)
-    caption = f"{data}, sine, {preset.search_rounds} rounds: test accuracy (%) by"
-    return [
-        Grid(f"search-{data}", f"{caption} eta0, with eta_g = 1", "eta0", eta0, local),
-        Grid(f"search-{data}-global", f"{caption} eta_g, with the eta0 in use", "eta_g", eta_g, globally),
-    ]
+def search(plan: Plan, ran: Sequence[Ran]) -> Outcome:
+    """The grid of every data set."""
+    grids = [grid(plan, each) for each in ran]
+    return Outcome(tuple(each.table() for each in grids), words=tuple(each.words() for each in grids))
 
 
-def _accuracies(experiment: Experiment | None, algorithm: str, rates: Sequence[Rates], more: str) -> list[float]:
-    labels = [Contender.parse(contender(algorithm, each, more)).label for each in rates]
-    values = [found(experiment, [label], "test_accuracy").get(algorithm, {}) for label in labels]
-    return [float(np.mean(list(by_seed.values()))) if by_seed else float("nan") for by_seed in values]
+def grid(plan: Plan, ran: Ran) -> Grid:
+    """From the runs of one data set."""
+    preset, accuracies = plan.preset, dict[str, dict[Rates, float]]()
+    for variant in ran.planned.variants:
+        assert variant.rates is not None
+        name = f"{variant.name}, clipped" if variant.options else variant.name
+        accuracies.setdefault(name, {})[variant.rates] = _accuracy(ran, variant)
+    caption = (
+        f"{ran.planned.data}, sine, {preset.search_rounds} rounds: {METRIC.replace('_', ' ')} (%) by learning rates"
+    )
+    return Grid(
+        f"search-{ran.planned.data}",
+        caption,
+        tuple(sorted(preset.grid)),
+        tuple(sorted(preset.global_grid)),
+        accuracies,
+    )
+
+
+def _accuracy(ran: Ran, variant: Variant) -> float:
+    values = ran.percent(METRIC, variants=[variant]).get(variant.name, {})
+    return float(np.mean(list(values.values()))) if values else float("nan")

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from fedawe.core.errors import UserError
 from fedawe.core.metric import Metric
 from fedawe.tasks.layout import Layout
 
@@ -29,10 +30,11 @@ class Work:
     size: int  # samples per step
     rule: Rule
     visits: Tensor  # in how many rounds before t each of them was active          [k]
+    counts: Tensor | None = None  # steps of each, where they differ; `steps` is then the largest  [k]
 
-    def rows(self, rows: slice) -> "Work":
-        """The same for some of the clients."""
-        return replace(self, A=self.A[rows], visits=self.visits[rows])
+    def steps_of(self, row: int) -> int:
+        """How many steps the client in this row makes."""
+        return self.steps if self.counts is None else int(self.counts[row])
 
 
 class Optimiser(Protocol):
@@ -55,11 +57,13 @@ class Update:
     shift: Tensor | None = None  # [k, d]
     prox: float = 0.0
     optimiser: Optimiser | None = None  # None for plain SGD
+    counts: Tensor | None = None  # steps of each client, where they differ; who has made them stands still   [k]
 
     @property
     def plain(self) -> bool:
-        """Whether a step is y <- y - rate g, so that gradient and step may be one operation."""
-        return self.clip is None and self.shift is None and self.prox == 0 and self.optimiser is None
+        """Whether a step is y <- y - rate g for all, so that gradient and step may be one operation."""
+        only_rate = self.clip is None and self.shift is None and self.prox == 0
+        return only_rate and self.optimiser is None and self.counts is None
 
     def begin(self, parameters: Tensor) -> Callable[[Tensor], None]:
         """A function that takes gradients g [k, d] and moves the parameters [k, d], which begin at x, in place."""
@@ -96,6 +100,7 @@ class Task(ABC):
     frequencies  how often each class occurs at each client [m, C]; None where there are no classes
     sizes        how many samples each client has [m]; None where that has no meaning
     input_shape  the shape of one input; None where that has no meaning
+    executor     what computes the network, where there is a choice, and `executor_why` why; it decides the last bits
     """
 
     metrics: tuple[Metric, ...] = ()
@@ -105,6 +110,8 @@ class Task(ABC):
     frequencies: npt.NDArray[np.float64] | None = None
     sizes: npt.NDArray[np.int64] | None = None
     input_shape: tuple[int, ...] | None = None
+    executor: str | None = None
+    executor_why: str | None = None
 
     @property
     @abstractmethod
@@ -134,7 +141,22 @@ class Task(ABC):
         """
         move = update.begin(x[:, : x.shape[1] - self.buffers])
         for step in range(steps):
+            done = None if update.counts is None else (update.counts <= step).nonzero().flatten()
+            ends = None if done is None else x[done]  # a copy
             move(self.gradients(x, batches, step))
+            if done is not None and ends is not None:
+                x[done] = ends
+
+    def losses(self, x: Tensor, batches: Any) -> Tensor:
+        """The mean loss of each client at its row of x [k, d + b], on the batch of its first step, [k].
+
+        Optional: for rules that choose clients by their losses.
+        """
+        del x, batches
+        raise UserError(
+            f"{type(self).__name__} does not tell the losses of its clients, by which they are to be chosen; "
+            "give it a method losses(x, batches)"
+        )
 
     @abstractmethod
     def evaluate(self, x: Tensor) -> Metrics:

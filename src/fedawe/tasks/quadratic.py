@@ -73,6 +73,12 @@ class Quadratic(Task):
         g: Tensor = h * (x - u)
         return g if noise is None else g + noise[:, step]
 
+    def losses(self, x: Tensor, batches: Any) -> Tensor:
+        """F_i(x_i), [k]."""
+        u, h, _ = batches
+        out: Tensor = (h * (x - u) ** 2).sum(1) / 2
+        return out
+
     def evaluate(self, x: Tensor) -> Metrics:
         """The distance to the optimum, and the objective."""
         return {

@@ -8,7 +8,8 @@ from fedawe.algorithms.base import is_whole
 from fedawe.core.metric import Metric
 from fedawe.tasks.base import Task
 from fedawe.testing.failed import attempted, expect
-from fedawe.training.local import Local, Rate, innovations
+from fedawe.training.local import Local, Rate
+from fedawe.training.shares import innovations
 
 LOCAL = Local(Rate(0.01, "constant"), steps=3, batch=8)
 

@@ -1,4 +1,4 @@
-"""Local training: s steps of SGD from a flat vector, for many clients at once or one by one."""
+"""Local training: how every client trains in a round."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,11 +7,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from fedawe.core.errors import Diverged, UserError
+from fedawe.core.errors import UserError
 from fedawe.tasks.base import Rule, Task, Update, Work
-
-STACK = 16  # clients trained at once where that is the better way
-CACHED = 2**18  # numbers that a processor keeps at hand
+from fedawe.training.optimisers import SGD, Adam
 
 
 @dataclass(frozen=True)
@@ -37,12 +35,16 @@ class Rate:
 
 @dataclass(frozen=True)
 class Local:
-    """What every client does with its data: `steps` steps of plain SGD on batches of `batch` samples.
+    """What every client does with its data: `steps` steps on batches of `batch` samples, of plain SGD by default.
 
     rate       eta_l(t), a function of the round
     clip_grad  largest norm of one stochastic gradient (the paper's sentence taken literally); None for no clip
     batches    "iid": drawn anew in every step; "epochs": shuffled epochs that go on from round to round, a short last
                batch dropped (the authors' code)
+    optimiser  `SGD(momentum=0.9)`, `Adam()`, `AdamW()`, or None for plain SGD; it takes `rate` as its learning rate and
+               begins anew in every round
+    epochs     passes over the client's own samples instead of `steps`, so that clients with more samples make more
+               steps: epochs max(1, n_i // batch)
     """
 
     rate: Callable[[int], float] = Rate()
@@ -50,6 +52,8 @@ class Local:
     batch: int = 128
     clip_grad: float | None = None
     batches: Rule = "iid"
+    optimiser: SGD | Adam | None = None
+    epochs: int | None = None
 
     def __post_init__(self) -> None:
         for name in ("steps", "batch"):
@@ -59,53 +63,52 @@ class Local:
             raise UserError(f"clip_grad is {self.clip_grad!r}; expected a positive number, or None for no clip")
         if self.batches not in ("iid", "epochs"):
             raise UserError(f"batches is {self.batches!r}; expected 'iid' or 'epochs'")
+        if self.optimiser is not None and not isinstance(self.optimiser, SGD | Adam):
+            raise UserError(
+                f"optimiser is {self.optimiser!r}; expected fedawe.SGD(...), fedawe.Adam(...) or fedawe.AdamW(...)"
+            )
+        if self.epochs is not None and (not isinstance(self.epochs, int) or self.epochs < 1):
+            raise UserError(f"epochs is {self.epochs!r}; expected a whole number from 1, or None for `steps` steps")
 
-    def work(self, A: Tensor, t: int, seed: int, visits: Tensor | None = None) -> Work:
-        """What the clients A [k] have to do in round t; `visits` says how often they were there before."""
+    @property
+    def plain(self) -> bool:
+        """Whether a step depends on the present gradient alone, so that an innovation is a sum of gradients."""
+        return self.optimiser is None or not self.optimiser.remembers
+
+    def counts(self, task: Task, A: Tensor) -> Tensor | None:
+        """How many steps each of the clients A [k] makes, [k]; None where that is `steps` for all."""
+        if self.epochs is None:
+            return None
+        if task.sizes is None:
+            raise UserError(
+                f"epochs is {self.epochs}, but {type(task).__name__} does not say how many samples its clients have; "
+                "give it `sizes`, or use steps"
+            )
+        return self.epochs * (torch.as_tensor(task.sizes)[A] // self.batch).clamp(min=1)
+
+    def work(self, A: Tensor, t: int, seed: int, visits: Tensor | None = None, counts: Tensor | None = None) -> Work:
+        """What the clients A [k] have to do in round t; `visits` says how often they were active before."""
         visits = torch.zeros_like(A) if visits is None else visits
-        return Work(A, t, seed, self.steps, self.batch, self.batches, visits)
+        steps = self.steps
+        if counts is not None and len(counts):
+            steps = int(counts.max())
+            counts = None if bool((counts == steps).all()) else counts
+        return Work(A, t, seed, steps, self.batch, self.batches, visits, counts)
 
+    def update(self, t: int, shift: Tensor | None, prox: float, counts: Tensor | None) -> Update:
+        """What they do with every gradient of round t."""
+        return Update(self.rate(t), self.clip_grad, shift, prox, self.optimiser, counts)
 
-def innovations(
-    task: Task,
-    local: Local,
-    X: Tensor,
-    A: Tensor,
-    t: int,
-    seed: int,
-    visits: Tensor | None = None,
-    stacked: bool | None = None,
-) -> Tensor:
-    """G = x^(t,0) - x^(t,s) for the clients A [k], which start round t at the rows of X [k, d]; [k, d].
+    def weights(self, counts: Tensor | None, k: int, t: int, prox: float) -> Tensor:
+        """The sum of the weights a with which the gradients of a round enter each innovation, over the rate, [k].
 
-    `stacked` says whether several clients are trained at once; None leaves it to the task.
-    """
-    work, G = local.work(A, t, seed, visits), torch.empty_like(X)
-    for rows in groups(len(A), X.shape[1], task.stacked if stacked is None else stacked):
-        G[rows] = train(task, local, X[rows], work.rows(rows))
-    check_finite(G, A, t, local)
-    return G
+        s for plain SGD; with a momentum as in FedNova's paper; with a proximal term (1 - (1 - eta mu)^s) / (eta mu).
+        """
+        steps = [self.steps] * k if counts is None else counts.tolist()
+        return torch.tensor([self._weight(s, t, prox) for s in steps], dtype=torch.float64)
 
-
-def groups(k: int, d: int, stacked: bool) -> list[slice]:
-    """How k clients of d parameters are put together: the same whoever computes them, so that the numbers are the same.
-
-    At least 16 to a group; in rounds of very many an eighth of them, so long as their models stay in the cache.
-    """
-    size = max(STACK, min(k // 8, CACHED // d)) if stacked else 1
-    return [slice(n, min(n + size, k)) for n in range(0, k, size)]
-
-
-def train(task: Task, local: Local, X: Tensor, work: Work) -> Tensor:
-    """s steps of SGD for one group of clients, from the rows of X [k, d]; what they took away, [k, d]."""
-    x, update = X.clone(), Update(local.rate(work.t), local.clip_grad)
-    task.descend(x, task.batches(work), local.steps, update)
-    return X - x
-
-
-def check_finite(G: Tensor, A: Tensor, t: int, local: Local) -> None:
-    """Refuses innovations [k, d] that are not finite, and says whose."""
-    finite = torch.isfinite(G.sum(1))
-    if not finite.all():
-        client = int(A[(~finite).nonzero()[0]])
-        raise Diverged(f"diverged in round {t} at client {client} with learning rate {local.rate(t):.4g}; lower eta0")
+    def _weight(self, steps: int, t: int, prox: float) -> float:
+        if prox and self.plain:
+            shrink = self.rate(t) * prox
+            return (1 - (1 - shrink) ** steps) / shrink
+        return float(steps) if self.optimiser is None else self.optimiser.weight(steps)

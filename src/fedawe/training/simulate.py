@@ -10,8 +10,11 @@ from torch import Tensor
 
 from fedawe.algorithms.base import Algorithm, S, State
 from fedawe.algorithms.buffers import with_buffers
+from fedawe.algorithms.exchange import absorb, broadcast, choose, visits_of
+from fedawe.algorithms.facts import name_of, needs_plain_local
 from fedawe.availability.trace import Trace
 from fedawe.core.errors import UserError
+from fedawe.core.rng import rng
 from fedawe.tasks.base import Task
 from fedawe.training.engines import Engine, Inline
 from fedawe.training.local import Local
@@ -22,7 +25,7 @@ class Round(Generic[S]):
     """What round t left behind; its state is all that `simulate` needs to go on from here."""
 
     t: int
-    A: Tensor  # who was there                                                     [k]
+    A: Tensor  # the active clients                                                [k]
     state: S
     algorithm: Algorithm[S]
 
@@ -50,12 +53,22 @@ def simulate(
     """
     if trace.clients != task.clients:
         raise UserError(f"the trace has {trace.clients} clients, the task {task.clients}")
+    check_local(algorithm, local)
     algorithm = with_buffers(algorithm, task.buffers)
     state = algorithm.init(task.initial(seed), task.clients)
     if resume is not None:
         _check_resumed(resume, state)
         state = resume
     return _rounds(algorithm, trace, state, seed, engine or Inline(task, local))
+
+
+def check_local(algorithm: Algorithm[S], local: Local) -> None:
+    """Refuses a way to train that the algorithm is not made for."""
+    if needs_plain_local(algorithm) and not local.plain:
+        raise UserError(
+            f"{name_of(algorithm)} needs local steps of plain SGD: it reads the clients' mean gradients from their "
+            f"innovations, which {local.optimiser!r} does not allow; omit the optimiser"
+        )
 
 
 def _check_resumed(resume: State, fresh: State) -> None:
@@ -70,11 +83,12 @@ def _check_resumed(resume: State, fresh: State) -> None:
 
 
 def _rounds(algorithm: Algorithm[S], trace: Trace, state: S, seed: int, engine: Engine) -> Iterator[Round[S]]:
-    visits = torch.from_numpy(trace.on[: state.t + 1].sum(0))  # how often each client was there  [m]
+    counted = visits_of(algorithm, state)  # how often each client was active                     [m]
+    visits = torch.from_numpy(trace.on[: state.t + 1].sum(0)) if counted is None else counted.clone()
     for t in range(state.t + 1, trace.rounds):
-        A = trace.active(t)
-        X = algorithm.start(state, A)  # x_i^t                                                    [k, d]
-        G = engine.innovations(X, A, t, seed, visits[A])  # x_i^t - x_i^(t,s)                     [k, d]
-        state = algorithm.aggregate(state, t, A, G)
+        A = choose(algorithm, state, t, trace.active(t), rng(seed, "choose", t))
+        down = broadcast(algorithm, state, t, A)  # x_i^t and more
+        up = engine.train(down, A, t, seed, visits[A])  # x_i^t - x_i^(t,s) and more
+        state = absorb(algorithm, state, t, A, up)
         visits[A] += 1
         yield Round(t, A, state, algorithm)

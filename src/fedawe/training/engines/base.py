@@ -5,17 +5,19 @@ from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor
 
+from fedawe.algorithms.exchange import Broadcast, Upload
 from fedawe.tasks.base import Metrics, Task
-from fedawe.training.local import Local, innovations
+from fedawe.training.local import Local
+from fedawe.training.shares import trained
 
 
 class Engine(Protocol):
     """Trains and evaluates; the numbers depend on the task and on how clients are grouped, never on the engine."""
 
-    def innovations(self, X: Tensor, A: Tensor, t: int, seed: int, visits: Tensor) -> Tensor:
-        """G = x^(t,0) - x^(t,s) for the clients A [k], which start round t at the rows of X [k, d]; [k, d].
+    def train(self, down: Broadcast, A: Tensor, t: int, seed: int, visits: Tensor) -> Upload:
+        """What the clients A [k] return in round t when they receive `down`, one row for each.
 
-        It may be overwritten by the next round.
+        They were active in `visits` [k] rounds before. The tensors may be overwritten by the next round.
         """
 
     def evaluate(self, x: Tensor) -> Metrics:
@@ -49,8 +51,8 @@ class Inline:
     def __init__(self, task: Task, local: Local, stacked: bool | None = None) -> None:
         self.use(task, local, stacked)
 
-    def innovations(self, X: Tensor, A: Tensor, t: int, seed: int, visits: Tensor) -> Tensor:
-        return innovations(self.task, self.local, X, A, t, seed, visits, self.stacked)
+    def train(self, down: Broadcast, A: Tensor, t: int, seed: int, visits: Tensor) -> Upload:
+        return trained(self.task, self.local, down, A, t, seed, visits, self.stacked)
 
     def evaluate(self, x: Tensor) -> Metrics:
         return self.task.evaluate(x)
@@ -59,4 +61,4 @@ class Inline:
         """Nothing to give back."""
 
     def use(self, task: Task, local: Local, stacked: bool | None = None) -> None:
-        self.task, self.local, self.stacked = task, local, stacked
+        self.task, self.local, self.stacked = task, local, task.stacked if stacked is None else stacked

@@ -1,12 +1,14 @@
 """Which way of training suits a task on this machine: a few timed steps decide."""
 
+import dataclasses
 import os
 import time
 
 import torch
 
 from fedawe.tasks.base import Task
-from fedawe.training.local import STACK, Local, train
+from fedawe.training.local import Local
+from fedawe.training.shares import STACK, Share
 
 WORTH_SHARING = 0.1  # seconds of training in a round from which other processes are worth their messages
 
@@ -14,12 +16,12 @@ WORTH_SHARING = 0.1  # seconds of training in a round from which other processes
 def seconds_per_client(task: Task, local: Local, seed: int, clients: int) -> float:
     """Training one client for one step, when `clients` are trained together; the better of two tries."""
     A = torch.arange(min(clients, task.clients))
-    one_step = Local(local.rate, 1, local.batch, local.clip_grad, local.batches)
+    one_step = dataclasses.replace(local, steps=1, epochs=None)
     X = task.initial(seed).repeat(len(A), 1)
     times = []
     for _ in range(3):  # the first is for warming up
         began = time.perf_counter()
-        train(task, one_step, X, one_step.work(A, 0, seed))
+        Share(0, len(A), A.tolist(), 0, seed, [0] * len(A)).train(task, one_step, X)
         times.append((time.perf_counter() - began) / len(A))
     return min(times[1:])
 
@@ -38,7 +40,9 @@ def better_stacked(task: Task, local: Local, seed: int) -> bool:
 def best_workers(task: Task, local: Local, seed: int, active: float, stacked: bool) -> int:
     """How many processes should share the `active` clients of a round."""
     group = STACK if stacked else 1
-    round_seconds = seconds_per_client(task, local, seed, group) * active * local.steps
+    counts = local.counts(task, torch.arange(task.clients))
+    steps = local.steps if counts is None else float(counts.double().mean())
+    round_seconds = seconds_per_client(task, local, seed, group) * active * steps
     return cores() if round_seconds > WORTH_SHARING else 1
 
 

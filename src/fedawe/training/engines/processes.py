@@ -15,10 +15,12 @@ import torch
 import torch.multiprocessing as mp
 from torch import Tensor
 
+from fedawe.algorithms.exchange import Broadcast, Upload
 from fedawe.tasks.base import Metrics, Task
 from fedawe.training.engines.base import Divisible
 from fedawe.training.engines.memory import keep_freed_memory
-from fedawe.training.local import Local, check_finite, groups, train
+from fedawe.training.local import Local
+from fedawe.training.shares import Share, shares, upload
 
 Job = tuple[Any, ...]
 
@@ -31,6 +33,8 @@ class Shared:
     G: Tensor  # [rows, d]
     x: Tensor  # the model under evaluation, [d]
     next: Any  # a locked integer
+    shift: Tensor | None = None  # [rows, d], once a rule has used it
+    gradient: Tensor | None = None  # [rows, d], once a rule has asked for it
 
     def claimed(self, jobs: int) -> Iterator[int]:
         """The jobs that fall to this process: always the next that nobody has taken."""
@@ -72,25 +76,34 @@ class Processes:
     def use(self, task: Task, local: Local, stacked: bool | None = None) -> None:
         """From now on this task; its data goes to shared memory once, whoever reads it."""
         self.task, self.local, self.stacked = task, local, task.stacked if stacked is None else stacked
-        message = _by_value(("use", task, local))
+        self._tell(_by_value(("use", task, local)))
+
+    def _tell(self, message: bytes) -> None:
+        """Something that every other process has to know."""
         for pipe in self.pipes:
             self._send(pipe, message)
         for pipe in self.pipes:
             self._receive(pipe)
 
-    def innovations(self, X: Tensor, A: Tensor, t: int, seed: int, visits: Tensor) -> Tensor:
-        k = len(A)
-        self.shared.X[:k] = X
-        # Plain numbers: a tensor in a message would become a file of its own.
-        self._share_out(
-            [
-                ("train", rows.start, rows.stop, A[rows].tolist(), t, seed, visits[rows].tolist())
-                for rows in groups(k, X.shape[1], self.stacked)
-            ]
-        )
+    def train(self, down: Broadcast, A: Tensor, t: int, seed: int, visits: Tensor) -> Upload:
+        k, d = len(A), down.x.shape[1] - self.task.buffers
+        self.shared.X[:k] = down.x
+        if down.shift is not None:
+            self._rows("shift", d)[:k] = down.shift
+        gradient = self._rows("gradient", d)[:k] if down.gradient else None
+        work = shares(self.task, self.local, down, A, t, seed, visits, self.stacked)
+        losses = self._share_out([("train", share, down.shift is not None) for share in work])
         G = self.shared.G[:k]  # until the next round
-        check_finite(G, A, t, self.local)
-        return G
+        return upload(self.task, self.local, down, A, t, G, losses, gradient)
+
+    def _rows(self, name: str, d: int) -> Tensor:
+        """Shared rows [rows, d] that only some rules need: made and made known to all when first used."""
+        found: Tensor | None = getattr(self.shared, name)
+        if found is None or found.shape[1] != d:
+            found = self.shared.X.new_zeros((len(self.shared.X), d)).share_memory_()
+            setattr(self.shared, name, found)
+            self._tell(_by_value(("rows", name, found)))
+        return found
 
     def evaluate(self, x: Tensor) -> Metrics:
         if not isinstance(self.task, Divisible):
@@ -167,10 +180,14 @@ def _do(job: Job, task: Any, local: Local, shared: Shared) -> Any:
     kind, *what = job
     if kind == "ask":
         return task.ask(shared.x, what[0]).numpy()
-    start, stop, A, t, seed, visits = what
-    work = local.work(torch.tensor(A), t, seed, torch.tensor(visits))
-    shared.G[start:stop] = train(task, local, shared.X[start:stop], work)
-    return None
+    share: Share = what[0]
+    rows = slice(share.start, share.stop)
+    shift = shared.shift[rows] if what[1] and shared.shift is not None else None
+    answer = share.train(task, local, shared.X[rows], shift)
+    shared.G[rows] = answer.G
+    if shared.gradient is not None and answer.gradient is not None:
+        shared.gradient[rows] = answer.gradient
+    return answer.loss
 
 
 def _serve(pipe: Connection, shared: Shared) -> None:
@@ -184,6 +201,9 @@ def _serve(pipe: Connection, shared: Shared) -> None:
             kind, what, more = pipe.recv()
             if kind == "use":
                 task, local = what, more
+                pipe.send((False, None))
+            elif kind == "rows":
+                setattr(shared, what, more)
                 pipe.send((False, None))
             else:
                 pipe.send((False, {n: _do(what[n], task, local, shared) for n in shared.claimed(len(what))}))

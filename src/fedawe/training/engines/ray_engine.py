@@ -8,13 +8,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedawe.algorithms.exchange import Broadcast, Upload
 from fedawe.tasks.base import Metrics, Task
 from fedawe.training.engines.base import Divisible
 from fedawe.training.engines.processes import one_thread
 from fedawe.training.engines.ray_actors import Actor, Actors
 from fedawe.training.engines.ray_cluster import RayCluster, imported
 from fedawe.training.engines.ray_store import Array, Store, pack, unpack
-from fedawe.training.local import Local, check_finite, groups, train
+from fedawe.training.local import Local
+from fedawe.training.shares import Share, shares, upload
 
 # Bytes of models of earlier rounds that stay in the cluster, since some client will start from them again.
 SPARE = 2**28
@@ -28,7 +30,7 @@ class Job(Protocol):
     def models(self) -> Sequence[str]:
         """Their names."""
 
-    def do(self, task: Any, local: Local, models: Mapping[str, Array]) -> Array:
+    def do(self, task: Any, local: Local, models: Mapping[str, Array]) -> Any:
         """What comes out."""
 
 
@@ -36,17 +38,26 @@ class Job(Protocol):
 class Training:
     """One group of clients."""
 
-    models: list[str]  # where each begins, [k]
-    A: list[int]
-    t: int
-    seed: int
-    visits: list[int]
+    starts: list[str]  # where each begins, [k]
+    shifts: list[str]  # what each adds to its gradients, [k], or none
+    share: Share
 
-    def do(self, task: Any, local: Local, models: Mapping[str, Array]) -> Array:
-        """G [k, d]."""
-        X = torch.from_numpy(np.stack([models[name] for name in self.models]))  # a copy that may be written to
-        work = local.work(torch.tensor(self.A), self.t, self.seed, torch.tensor(self.visits))
-        return train(task, local, X, work).numpy()
+    @property
+    def models(self) -> list[str]:
+        """All vectors that it needs."""
+        return self.starts + self.shifts
+
+    def do(
+        self, task: Any, local: Local, models: Mapping[str, Array]
+    ) -> tuple[Array, list[float] | None, Array | None]:
+        """G [k, d], and if asked for the losses [k] and the gradients [k, d]."""
+        X, shift = (
+            torch.from_numpy(np.stack([models[name] for name in names])) if names else None  # copies
+            for names in (self.starts, self.shifts)
+        )
+        assert X is not None
+        answer = self.share.train(task, local, X, shift)
+        return answer.G.numpy(), answer.loss, None if answer.gradient is None else answer.gradient.numpy()
 
 
 @dataclass(frozen=True)
@@ -71,7 +82,7 @@ class Worker(Actor):
         self.key: list[str] = []
         self.task: Any = None
 
-    def do(self, packed: list[Any], local: Local, models: dict[str, Any], jobs: list[Job]) -> list[Array]:
+    def do(self, packed: list[Any], local: Local, models: dict[str, Any], jobs: list[Job]) -> list[Any]:
         """Some jobs of the task that lies in `packed`."""
         ray = imported()
         key = [reference.hex() for reference in packed]
@@ -110,17 +121,29 @@ class RayEngine:
             self.packed = [self.data[name] for name in self.data.put(pack(task))]
             self.task = task
 
-    def innovations(self, X: Tensor, A: Tensor, t: int, seed: int, visits: Tensor) -> Tensor:
-        models = self.models.put(list(X.numpy()))
-        rows = groups(len(A), X.shape[1], self.stacked)
+    def train(self, down: Broadcast, A: Tensor, t: int, seed: int, visits: Tensor) -> Upload:
+        assert self.task is not None
+        k, shifted = len(A), down.shift is not None
+        rows = list(down.x.numpy()) + (list(down.shift.numpy()) if down.shift is not None else [])
+        names = self.models.put(rows)
+        work = shares(self.task, self.local, down, A, t, seed, visits, self.stacked)
         found = self._share_out(
-            [Training(models[at], A[at].tolist(), t, seed, visits[at].tolist()) for at in rows]  # plain and small
+            [
+                Training(
+                    names[share.start : share.stop],
+                    names[k + share.start : k + share.stop] if shifted else [],
+                    share,
+                )
+                for share in work
+            ]
         )
-        G = torch.empty_like(X)
-        for at, answer in zip(rows, found, strict=True):
-            G[at] = torch.from_numpy(answer.copy())
-        check_finite(G, A, t, self.local)
-        return G
+        G = torch.empty_like(down.x)
+        gradient = torch.empty_like(G[:, : G.shape[1] - self.task.buffers]) if down.gradient else None
+        for share, (g, _, at_start) in zip(work, found, strict=True):
+            G[share.start : share.stop] = torch.from_numpy(g.copy())
+            if gradient is not None:
+                gradient[share.start : share.stop] = torch.from_numpy(at_start.copy())
+        return upload(self.task, self.local, down, A, t, G, [loss for _, loss, _ in found], gradient)
 
     def evaluate(self, x: Tensor) -> Metrics:
         assert self.task is not None
@@ -130,10 +153,10 @@ class RayEngine:
         found = self._share_out([Asking(model, piece) for piece in self.task.pieces()])
         return self.task.summary([torch.from_numpy(answer.copy()) for answer in found])
 
-    def _share_out(self, jobs: Sequence[Job]) -> list[Array]:
+    def _share_out(self, jobs: Sequence[Job]) -> list[Any]:
         """All jobs, done by whoever is free; large batches first and single jobs last, so that all end together."""
         waiting, losses = list(range(len(jobs))), [0] * len(jobs)
-        answers: dict[int, Array] = {}
+        answers: dict[int, Any] = {}
         while len(answers) < len(jobs):
             while waiting and self.actors.free:
                 size = max(1, len(waiting) // (2 * len(self.actors)))

@@ -1,0 +1,208 @@
+"""Choosing among the available clients before anyone trains, around any rule."""
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedawe.algorithms.averages import FedAvg
+from fedawe.algorithms.base import Algorithm, State, check_whole, known_clients
+from fedawe.algorithms.exchange import Broadcast, Upload, absorb, choose, in_order
+from fedawe.algorithms.facts import is_linear
+from fedawe.algorithms.wrapper import NestedState, Wrapper, check_rule
+from fedawe.core.errors import UserError
+
+
+@dataclass(frozen=True)
+class ChosenState(NestedState):
+    """The rule's state, and what is known of every client."""
+
+    tau: Tensor  # last active round of each client, -1 if never                                  [m] int64
+    active: Tensor  # in how many rounds each was active                                          [m] int64
+    loss: Tensor  # the last loss that each has reported, -1 before the first                     [m]
+
+
+class Chooser(Protocol):
+    """Which of the available clients are asked."""
+
+    def pick(self, state: ChosenState, t: int, A: Tensor, draw: np.random.Generator) -> Tensor:
+        """Some of the available clients A [n], in any order; called when there are more than it wants."""
+
+
+@dataclass(frozen=True)
+class Uniform:
+    """k of the available clients, uniformly at random."""
+
+    linear = True
+    asks_loss = False
+
+    k: int = 10
+
+    def __post_init__(self) -> None:
+        check_whole("k", self.k)
+
+    def pick(self, state: ChosenState, t: int, A: Tensor, draw: np.random.Generator) -> Tensor:
+        """Without replacement."""
+        del state, t
+        return A[torch.from_numpy(draw.permutation(len(A))[: self.k])]
+
+
+@dataclass(frozen=True)
+class LongestAbsent:
+    """The k available clients whose last active round is the longest ago; ties go to the lowest number."""
+
+    linear = True
+    asks_loss = False
+
+    k: int = 10
+
+    def __post_init__(self) -> None:
+        check_whole("k", self.k)
+
+    def pick(self, state: ChosenState, t: int, A: Tensor, draw: np.random.Generator) -> Tensor:
+        """By tau."""
+        del t, draw
+        return A[state.tau[A].sort(stable=True).indices[: self.k]]
+
+
+@dataclass(frozen=True)
+class PowerOfChoice:
+    """Of d available clients at random, the k with the largest loss (Cho, Wang and Joshi 2020, arXiv:2010.01243).
+
+    The loss of a client is the one that it reported when it was last active (the paper's variant rpow-d); a client that
+    has not been active counts as infinite. The choice depends on losses, so the audit refuses it.
+    """
+
+    linear = False
+    asks_loss = True
+
+    d: int = 20
+    k: int = 10
+
+    def __post_init__(self) -> None:
+        check_whole("d", self.d)
+        check_whole("k", self.k)
+        if self.d < self.k:
+            raise UserError(f"d is {self.d} and k {self.k}; expected at least as many candidates as are chosen")
+
+    def pick(self, state: ChosenState, t: int, A: Tensor, draw: np.random.Generator) -> Tensor:
+        """Candidates in random order, which decides ties; then the largest losses."""
+        del t
+        candidates = A[torch.from_numpy(draw.permutation(len(A))[: self.d])]
+        loss = torch.where(state.loss < 0, math.inf, state.loss)[candidates]
+        return candidates[loss.sort(stable=True, descending=True).indices[: self.k]]
+
+
+@dataclass(frozen=True)
+class Oort:
+    """k clients by statistical utility, some of them new (Lai, Zhu, Madhyastha and Chowdhury 2021, arXiv:2010.06081).
+
+        utility_i = loss_i, clipped at the 95th percentile and scaled to [0, 1], + sqrt(0.1 ln(t + 1) / (tau_i + 1))
+
+    A share `explore` of the k (0.9 at first, times 0.98 each round, at least 0.2) goes to clients that have never been
+    active, uniformly; the others are drawn with probabilities in proportion to utility among those whose utility is at
+    least 0.95 times the k-th largest. There are no durations here, so that the penalty for slow clients is absent.
+    """
+
+    linear = False
+    asks_loss = True
+
+    k: int = 10
+    explore: float = 0.9
+
+    def __post_init__(self) -> None:
+        check_whole("k", self.k)
+        if not 0 <= self.explore <= 1:
+            raise UserError(f"explore is {self.explore!r}; expected a number from 0 to 1")
+
+    def pick(self, state: ChosenState, t: int, A: Tensor, draw: np.random.Generator) -> Tensor:
+        """New clients first, then by utility; whatever one group lacks comes from the other."""
+        tried = (state.active[A] > 0).numpy()
+        clients = A.numpy()
+        new, known = clients[~tried], clients[tried]
+        share = max(min(0.2, self.explore), self.explore * 0.98**t)
+        fresh = min(len(new), max(round(share * self.k), self.k - len(known)))
+        explored = draw.permutation(new)[:fresh]
+        return torch.from_numpy(np.concatenate([explored, self._exploited(state, t, known, self.k - fresh, draw)]))
+
+    def _exploited(self, state: ChosenState, t: int, known: Any, number: int, draw: np.random.Generator) -> Any:
+        if number == 0 or len(known) <= number:
+            return known[:number]
+        loss = state.loss.numpy()[known].astype(np.float64)
+        loss = np.minimum(loss, np.quantile(loss, 0.95))
+        spread = loss.max() - loss.min()
+        scaled = (loss - loss.min()) / spread if spread > 0 else np.ones_like(loss)
+        utility = scaled + np.sqrt(0.1 * math.log(t + 1) / (state.tau.numpy()[known] + 1))
+        good = utility >= 0.95 * np.sort(utility)[-number]
+        weight = np.maximum(utility[good], 1e-12)
+        return draw.choice(known[good], number, replace=False, p=weight / weight.sum())
+
+
+@dataclass(frozen=True)
+class Chosen(Wrapper[ChosenState]):
+    """`rule`, for which the server asks only some of the available clients; the others do not train.
+
+    `chooser` is Uniform(k), LongestAbsent(k), PowerOfChoice(d, k) or Oort(k). What it draws is named by (seed, t). The
+    rule sees the chosen clients as the active ones.
+
+    >>> chosen = Chosen(FedAvg(), LongestAbsent(1))
+    >>> state = chosen.init(torch.zeros(1), m=3)
+    >>> state = chosen.aggregate(state, 0, torch.tensor([0]), torch.ones(1, 1))
+    >>> chosen.choose(state, 1, torch.tensor([0, 2]), np.random.default_rng(0))
+    tensor([2])
+    """
+
+    name = "Chosen"
+    keeps = "3 numbers per client, and what the rule keeps"
+    chooses = True
+
+    rule: Algorithm[Any] = field(default_factory=FedAvg)
+    chooser: Any = field(default_factory=Uniform)
+
+    def __post_init__(self) -> None:
+        check_rule(self.rule)
+        if not callable(getattr(self.chooser, "pick", None)) or isinstance(self.chooser, type):
+            raise UserError(f"chooser is {self.chooser!r}; expected one such as fedawe.Uniform(20)")
+
+    @property
+    def linear(self) -> bool:
+        """Whether the rule is, and the choice does not depend on what is learned."""
+        return is_linear(self.rule) and bool(getattr(self.chooser, "linear", False))
+
+    def init(self, x0: Tensor, m: int) -> ChosenState:
+        """Nobody has been active."""
+        own: State = self.rule.init(x0, m)
+        tau = torch.full((m,), -1, dtype=torch.int64, device=own.latest.device)
+        return ChosenState(own.t, m, own, tau, torch.zeros_like(tau), own.latest.new_full((m,), -1.0))
+
+    def choose(self, state: ChosenState, t: int, A: Tensor, draw: np.random.Generator) -> Tensor:
+        """The chooser's choice, and of these the rule's, in the order of the clients."""
+        A = known_clients(A, state).sort().values
+        if len(A) > self.chooser.k:
+            A = self.chooser.pick(state, t, A, draw).sort().values
+        return choose(self.rule, state.own, t, A, draw)
+
+    def broadcast(self, state: ChosenState, t: int, A: Tensor) -> Broadcast:
+        """The rule's; the clients are asked for their losses if the chooser wants them."""
+        down = super().broadcast(state, t, A)
+        return replace(down, loss=True) if getattr(self.chooser, "asks_loss", False) else down
+
+    def absorb(self, state: ChosenState, t: int, A: Tensor, upload: Upload) -> ChosenState:
+        """The rule's round; then what is known of the clients."""
+        A, up = in_order(state, t, A, upload)
+        own: State = absorb(self.rule, state.own, t, A, up)
+        tau, active, loss = state.tau.clone(), state.active.clone(), state.loss.clone()
+        tau[A], active[A] = t, active[A] + 1
+        if up.loss is not None:
+            loss[A] = up.loss.to(loss)
+        return state.after(t, own=own, tau=tau, active=active, loss=loss)
+
+    def visits(self, state: ChosenState) -> Tensor:
+        """In how many rounds each client was active, [m]."""
+        return state.active
+
+
+CHOOSERS = {"uniform": Uniform, "longest-absent": LongestAbsent, "power-of-choice": PowerOfChoice, "oort": Oort}

@@ -1,0 +1,105 @@
+"""What goes down and up in a round, and the three optional verbs of an algorithm with their defaults.
+
+    choose(state, t, A, draw)       which of the available clients A are asked, before anyone trains. Default: all
+    broadcast(state, t, A)          what they receive. Default: Broadcast(start(state, A))
+    absorb(state, t, A, upload)     the state after the round. Default: aggregate(state, t, A, upload.G)
+
+An algorithm that has one of these methods is asked; every other algorithm behaves as the default says. Whoever runs
+rounds (the simulator, the audit, a Flower strategy) calls the functions of this module.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedawe.algorithms.base import Algorithm, S, State, known_clients, received
+from fedawe.core.errors import UserError
+
+
+@dataclass(frozen=True)
+class Broadcast:
+    """What the clients A receive, one row for each. Their local step is g + shift + prox (y - x), y the iterate."""
+
+    x: Tensor  # where they begin                                                              [k, d]
+    shift: Tensor | None = None  # added to every stochastic gradient: SCAFFOLD, FedDyn        [k, d]
+    prox: float = 0.0  # mu: adds mu (y - x) to every stochastic gradient: FedProx, FedDyn
+    rounds: Tensor | None = None  # rounds of local work owed, this one included: FedPBC       [k] int64
+    loss: bool = False  # asks for the loss at x: PowerOfChoice, Oort
+    gradient: bool = False  # asks for the gradient at x: SCAFFOLD's option 1
+
+
+@dataclass(frozen=True)
+class Upload:
+    """What the clients A return, one row for each."""
+
+    G: Tensor  # start minus end of local training                                             [k, d]
+    weight: Tensor  # sum of the step weights a_i: the number of steps, for plain SGD          [k]
+    rate: float  # eta_l(t), which the clients used
+    loss: Tensor | None = None  # mean loss at the start, if asked for                         [k]
+    gradient: Tensor | None = None  # mean gradient at the start, if asked for                 [k, d]
+
+    @classmethod
+    def of(cls, G: Tensor) -> "Upload":
+        """G as the result of one step at rate 1, which is how `aggregate` reads it."""
+        return cls(G, torch.ones(len(G) if isinstance(G, Tensor) and G.ndim else 0, dtype=torch.float64), 1.0)
+
+
+def choose(algorithm: Any, state: State, t: int, A: Tensor, draw: np.random.Generator) -> Tensor:
+    """The clients that are asked in round t, of the available clients A [k]; `draw` is named by (seed, t)."""
+    own = getattr(algorithm, "choose", None)
+    return A if own is None else own(state, t, A, draw)
+
+
+def broadcast(algorithm: Algorithm[S], state: S, t: int, A: Tensor) -> Broadcast:
+    """What the clients A [k] receive in round t."""
+    own = getattr(algorithm, "broadcast", None)
+    return Broadcast(algorithm.start(state, A)) if own is None else own(state, t, A)
+
+
+def absorb(algorithm: Algorithm[S], state: S, t: int, A: Tensor, upload: Upload) -> S:
+    """The state after round t, in which the clients A [k] returned `upload`."""
+    own = getattr(algorithm, "absorb", None)
+    return algorithm.aggregate(state, t, A, upload.G) if own is None else own(state, t, A, upload)
+
+
+def chooses(algorithm: Any) -> bool:
+    """Whether an algorithm may ask fewer than all available clients."""
+    return bool(getattr(algorithm, "chooses", False))
+
+
+def visits_of(algorithm: Any, state: State) -> Tensor | None:
+    """In how many rounds each client was active, if the algorithm counts that, [m]; None if all available ones are."""
+    own = getattr(algorithm, "visits", None)
+    return None if own is None else own(state)
+
+
+def in_order(state: State, t: int, A: Tensor, upload: Upload) -> tuple[Tensor, Upload]:
+    """What round t brought, checked and in the order of the clients, so that the order of arrival changes nothing."""
+    ordered, G = received(state, t, A, upload.G)
+    order = known_clients(A, state).argsort()
+    if not 0 < upload.rate < float("inf"):
+        raise UserError(f"the rate of round {t} is {upload.rate!r}; expected a positive number")
+    weight = torch.as_tensor(upload.weight)
+    if weight.shape != (len(ordered),) or not ((weight > 0) & torch.isfinite(weight)).all():
+        raise UserError(f"weight must be {len(ordered)} positive numbers, one per client of A, not {weight.tolist()}")
+    loss = _rows(upload.loss, "loss", (len(ordered),), order)
+    gradient = _rows(upload.gradient, "gradient", tuple(G.shape), order)
+    return ordered, replace(upload, G=G, weight=weight.to(G)[order], loss=loss, gradient=gradient)
+
+
+def _rows(value: Tensor | None, name: str, shape: tuple[int, ...], order: Tensor) -> Tensor | None:
+    if value is None:
+        return None
+    if value.shape != shape or not torch.isfinite(value).all():
+        raise UserError(f"{name} must be finite and of shape {list(shape)}, not {list(value.shape)}")
+    return value.detach().to(order.device)[order]
+
+
+def asked_for(value: Tensor | None, name: str, algorithm: Any) -> Tensor:
+    """What the clients were asked for; refused if it did not arrive."""
+    if value is None:
+        raise UserError(f"{type(algorithm).__name__} needs the {name} of every active client, which was not uploaded")
+    return value

@@ -1,0 +1,64 @@
+"""FedAsync (Xie, Koyejo and Gupta 2019, arXiv:1903.03934), with held starts."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedawe.algorithms.base import check_fraction, check_not_negative, first_model, received
+from fedawe.algorithms.versions import HeldModel, Versions
+
+
+@dataclass(frozen=True)
+class AsyncState(Versions):
+    """What clients hold, and the server updates that each has seen."""
+
+    updates: int  # server updates so far
+    stamp: Tensor  # the number of server updates in the model that a client holds                [m] int64
+
+
+@dataclass(frozen=True)
+class FedAsync(HeldModel[AsyncState]):
+    """Asynchronous mixing: a client trains on the model of its last visit and uploads its model at its next.
+
+        x <- (1 - a_i) x + a_i x_i,     a_i = alpha (1 + staleness_i)^(-power)
+
+    staleness_i counts the server updates since the client received its model. Where several clients are active in a
+    round, x moves by the mean of what each alone would move it by, so that their order does not matter. A client that
+    is active more often is mixed in more often: the bias of FedAvg remains.
+
+    >>> fedasync = FedAsync(alpha=0.5)
+    >>> state = fedasync.init(torch.zeros(1), m=2)
+    >>> state = fedasync.aggregate(state, 0, torch.tensor([0]), torch.tensor([[2.0]]))    # half way from 0 to -2
+    >>> fedasync.model(state)
+    tensor([-1.])
+    """
+
+    name = "FedAsync"
+    keeps = "the versions that clients hold and two integers per client"
+    clip = None
+
+    alpha: float = 0.6
+    power: float = 0.5
+
+    def __post_init__(self) -> None:
+        check_fraction("alpha", self.alpha, one=True, zero=False)
+        check_not_negative("power", self.power)
+
+    def init(self, x0: Tensor, m: int) -> AsyncState:
+        """Everyone holds x^0."""
+        x = first_model(x0, m)
+        none = torch.zeros(m, dtype=torch.int64, device=x.device)
+        return AsyncState(**vars(Versions.of(x, m)), updates=0, stamp=none)
+
+    def aggregate(self, state: AsyncState, t: int, A: Tensor, G: Tensor) -> AsyncState:
+        """Mix in the models of A; A receive the result."""
+        A, G = received(state, t, A, G)
+        if len(A) == 0:
+            return state.after(t)
+        a = self.alpha * (1 + (state.updates - state.stamp[A]).to(G)) ** -self.power  # [k]
+        x_i = state[A] - G
+        x = state.latest + (a[:, None] * (x_i - state.latest)).mean(0)
+        stamp = state.stamp.clone()
+        stamp[A] = state.updates + 1
+        return state.advance(t, A, x).after(t, updates=state.updates + 1, stamp=stamp)

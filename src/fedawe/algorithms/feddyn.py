@@ -1,0 +1,67 @@
+"""FedDyn (Acar, Zhao, Matas Navarro, Mattina, Whatmough and Saligrama 2021, arXiv:2111.04263)."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedawe.algorithms.base import OneGlobalModel, ServerState, check_positive, first_model, known_clients, received
+from fedawe.algorithms.exchange import Broadcast
+from fedawe.algorithms.rows import Rows, rows_of, with_rows
+
+
+@dataclass(frozen=True)
+class DynState(ServerState):
+    """Minus the sum of all innovations of each client, and its mean over all clients."""
+
+    lam: Rows  # client -> lambda_i, zero before                                                  [d] each
+    lam_bar: Tensor  # (1/m) sum_i lambda_i                                                       [d]
+
+
+@dataclass(frozen=True)
+class FedDyn(OneGlobalModel[DynState]):
+    """Every client's loss is regularised anew in every round, so that at the end all agree on the global optimum.
+
+        local gradient   g + alpha (y - x^t) + alpha lambda_i
+        lambda_i        <- lambda_i - G_i                                  for i in A
+        x^{t+1}          = x^t - (1/|A|) sum_A G_i + (1/m) sum_i lambda_i
+
+    alpha lambda_i goes down with the model. It is minus the client's gradient at its last local model, if that was
+    trained to the end. An empty round changes nothing.
+
+    >>> feddyn = FedDyn(alpha=0.5)
+    >>> state = feddyn.init(torch.zeros(1), m=2)
+    >>> state = feddyn.aggregate(state, 0, torch.tensor([0]), torch.tensor([[2.0]]))    # 0 - 2 - 2/2
+    >>> feddyn.model(state), feddyn.broadcast(state, 1, torch.tensor([0])).shift
+    (tensor([-3.]), tensor([[-1.]]))
+    """
+
+    name = "FedDyn"
+    keeps = "one vector per client and their mean"
+    clip = None
+    weightable = False
+
+    alpha: float = 0.01
+
+    def __post_init__(self) -> None:
+        check_positive("alpha", self.alpha)
+
+    def init(self, x0: Tensor, m: int) -> DynState:
+        """All lambda_i are zero."""
+        x = first_model(x0, m)
+        return DynState(t=-1, m=m, x=x, lam={}, lam_bar=torch.zeros_like(x))
+
+    def broadcast(self, state: DynState, t: int, A: Tensor) -> Broadcast:
+        """x^t, alpha lambda_i and alpha."""
+        del t
+        A = known_clients(A, state)
+        return Broadcast(self.start(state, A), self.alpha * rows_of(state.lam, A, state.x), self.alpha)
+
+    def aggregate(self, state: DynState, t: int, A: Tensor, G: Tensor) -> DynState:
+        """lambda first, then x with it."""
+        A, G = received(state, t, A, G)
+        if len(A) == 0:
+            return state.after(t)
+        lam = with_rows(state.lam, A, rows_of(state.lam, A, state.x) - G)
+        lam_bar = state.lam_bar - G.sum(0) / state.m
+        return state.after(t, x=state.x - G.mean(0) + lam_bar, lam=lam, lam_bar=lam_bar)

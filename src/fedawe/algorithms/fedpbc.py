@@ -1,0 +1,60 @@
+"""FedPBC (Xiang, Ioannidis, Yeh, Joe-Wong and Su 2023, arXiv:2306.00280), the predecessor of FedAWE."""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from fedawe.algorithms.base import first_model, known_clients, received
+from fedawe.algorithms.exchange import Broadcast
+from fedawe.algorithms.versions import Versions
+
+
+@dataclass(frozen=True)
+class FedPBC:
+    """Everyone trains in every round from its own model, available or not; only the active clients are averaged.
+
+        x_i <- x_i - G_i                              for all i, in every round
+        x^{t+1} = (1/|A|) sum_A x_i                   A, and only A, receive x^{t+1}: postponed broadcast
+
+    What an absent client computes is not needed before it returns, so it is computed then: a client that returns at t
+    owes t - tau_i rounds of work, each with the batches and the learning rate of its own round. FedAWE multiplies one
+    round by that number, FedPBC does the rounds; where gradients are constant both are the same. `model` is the mean of
+    what all clients received last. The paper's mean of the present local models would need the work of the absent.
+
+    >>> import torch
+    >>> fedpbc = FedPBC()
+    >>> state = fedpbc.init(torch.zeros(1), m=2)
+    >>> state = fedpbc.aggregate(state, 0, torch.tensor([0]), torch.ones(1, 1))
+    >>> fedpbc.broadcast(state, 1, torch.tensor([0, 1])).rounds
+    tensor([1, 2])
+    """
+
+    name = "FedPBC"
+    keeps = "the versions that clients hold and one integer per client"
+    linear = True
+    received_mean = True
+
+    def init(self, x0: Tensor, m: int) -> Versions:
+        """x_i = x^0 for every client."""
+        return Versions.of(first_model(x0, m), m)
+
+    def start(self, state: Versions, A: Tensor) -> Tensor:
+        """The model of each client when it was last active, [k, d]."""
+        return state[A]
+
+    def broadcast(self, state: Versions, t: int, A: Tensor) -> Broadcast:
+        """Where they begin, and how many rounds of work they owe."""
+        return Broadcast(state[A], rounds=t - state.tau[known_clients(A, state)])
+
+    def aggregate(self, state: Versions, t: int, A: Tensor, G: Tensor) -> Versions:
+        """The mean over A of their models, which A receive."""
+        A, G = received(state, t, A, G)
+        return state.after(t) if len(A) == 0 else state.advance(t, A, state.mean(A) - G.mean(0))
+
+    def model(self, state: Versions) -> Tensor:
+        """The mean of what all clients received last, [d]."""
+        return state.mean()
+
+    def also(self, state: Versions) -> dict[str, Tensor]:
+        """The last aggregate."""
+        return {"latest": state.latest}

@@ -1,0 +1,20 @@
+"""Vectors that are kept for some of the clients: client -> row [d]. A client without a row has a row of zeros."""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+Rows = Mapping[int, Tensor]
+
+
+def rows_of(kept: Rows, A: Tensor, like: Tensor) -> Tensor:
+    """The rows of the clients A [k], [k, d]; `like` is a vector [d]."""
+    nothing = torch.zeros_like(like)
+    rows = [kept.get(i, nothing) for i in A.tolist()]
+    return torch.stack(rows) if rows else like.new_empty((0, len(like)))
+
+
+def with_rows(kept: Rows, A: Tensor, rows: Tensor) -> Rows:
+    """The rows, with new ones [k, d] for the clients A [k]; each is a copy, so that it keeps no batch alive."""
+    return {**kept, **{i: row.clone() for i, row in zip(A.tolist(), rows, strict=True)}}

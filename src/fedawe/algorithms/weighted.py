@@ -1,0 +1,74 @@
+"""Any rule for the objective F = sum_i w_i F_i instead of (1/m) sum_i F_i."""
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedawe.algorithms.averages import FedAvg
+from fedawe.algorithms.base import Algorithm, State
+from fedawe.algorithms.exchange import Upload, absorb, in_order
+from fedawe.algorithms.facts import name_of
+from fedawe.algorithms.wrapper import NestedState, Wrapper, check_rule
+from fedawe.core.errors import UserError
+
+
+@dataclass(frozen=True, eq=False)
+class Weighted(Wrapper[NestedState]):
+    """`rule`, with innovations scaled so that client i counts with w_i, where sum_i w_i = 1.
+
+        G_i <- m w_i G_i                              in general
+        G_i <- |A| w_i G_i / sum_A w_j                for rules that average the active clients, such as FedAvg:
+                                                      sum_A w_i G_i / sum_A w_i, the convention of FedAvg's paper
+
+    weights  one positive number per client, of any sum; None: the clients' numbers of samples, which an experiment
+             fills in. Rules that compute from G what clients add to their gradients (SCAFFOLD, FedDyn) are refused
+
+    >>> weighted = Weighted(FedAvg(), weights=[1.0, 3.0])
+    >>> state = weighted.init(torch.zeros(1), m=2)
+    >>> state = weighted.aggregate(state, 0, torch.tensor([0, 1]), torch.tensor([[4.0], [8.0]]))    # (4 + 3 * 8)/4
+    >>> weighted.model(state)
+    tensor([-7.])
+    """
+
+    name = "Weighted"
+    keeps = "one number per client, and what the rule keeps"
+    needs_sizes = True
+
+    rule: Algorithm[Any] = field(default_factory=FedAvg)
+    weights: Any = None
+
+    def __post_init__(self) -> None:
+        check_rule(self.rule)
+        if not getattr(self.rule, "weightable", True):
+            raise UserError(
+                f"{name_of(self.rule)} computes from the innovations what clients add to their gradients; scaled "
+                "innovations would make that wrong, so it cannot be weighted"
+            )
+        if self.weights is None:
+            return
+        try:
+            weights = torch.as_tensor(self.weights, dtype=torch.float64).clone()
+        except (TypeError, ValueError, RuntimeError):
+            raise UserError(f"weights must be one number per client, not {self.weights!r}") from None
+        if weights.ndim != 1 or not ((weights > 0) & torch.isfinite(weights)).all():
+            raise UserError("weights must be positive numbers, one per client")
+        object.__setattr__(self, "weights", weights)
+
+    def init(self, x0: Tensor, m: int) -> NestedState:
+        """The rule's."""
+        if self.weights is None:
+            raise UserError("Weighted needs the clients' weights; give weights, one positive number per client")
+        if len(self.weights) != m:
+            raise UserError(f"weights has {len(self.weights)} numbers for {m} clients")
+        own: State = self.rule.init(x0, m)
+        return NestedState(own.t, m, own)
+
+    def absorb(self, state: NestedState, t: int, A: Tensor, upload: Upload) -> NestedState:
+        """The rule's round, with scaled innovations."""
+        A, up = in_order(state, t, A, upload)
+        w = self.weights.to(A.device)[A]  # [k]
+        total = w.sum() / max(len(A), 1) if self.sums_to_one else self.weights.sum() / state.m
+        G = (w / total).to(up.G)[:, None] * up.G
+        return state.after(t, own=absorb(self.rule, state.own, t, A, replace(up, G=G)))

@@ -1,0 +1,129 @@
+"""What algorithms around another rule share: whatever they do not change, the rule does."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Generic, Self, TypeVar
+
+import numpy as np
+from torch import Tensor
+
+from fedawe.algorithms import exchange
+from fedawe.algorithms.base import Algorithm, State
+from fedawe.algorithms.exchange import Broadcast, Upload
+from fedawe.algorithms.facts import (
+    deployed_form,
+    diagnostics_of,
+    further_models,
+    initial_share,
+    is_linear,
+    metrics_of,
+    needs_plain_local,
+)
+from fedawe.core.errors import UserError
+from fedawe.core.metric import Metric
+
+
+@dataclass(frozen=True)
+class NestedState(State):
+    """The state of the rule inside."""
+
+    own: State
+
+    @property
+    def latest(self) -> Tensor:
+        """The rule's last aggregate, [d]."""
+        return self.own.latest
+
+    def with_model(self, x: Tensor) -> Self:
+        """This state, in which the rule has the global model x [d]."""
+        return replace(self, own=self.own.with_model(x))
+
+
+N = TypeVar("N", bound=NestedState)
+
+
+class Wrapper(Generic[N]):
+    """An algorithm around `rule`; a subclass has `init` and `absorb`."""
+
+    rule: Algorithm[Any]
+
+    @property
+    def linear(self) -> bool:
+        """The rule's."""
+        return is_linear(self.rule)
+
+    @property
+    def plain_local(self) -> bool:
+        """The rule's."""
+        return needs_plain_local(self.rule)
+
+    @property
+    def weightable(self) -> bool:
+        """The rule's."""
+        return bool(getattr(self.rule, "weightable", True))
+
+    @property
+    def sums_to_one(self) -> bool:
+        """The rule's."""
+        return bool(getattr(self.rule, "sums_to_one", False))
+
+    @property
+    def chooses(self) -> bool:
+        """The rule's."""
+        return exchange.chooses(self.rule)
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        """The rule's."""
+        return metrics_of(self.rule)
+
+    def start(self, state: N, A: Tensor) -> Tensor:
+        """Where the rule has them begin, [k, d]."""
+        return self.rule.start(state.own, A)
+
+    def choose(self, state: N, t: int, A: Tensor, draw: np.random.Generator) -> Tensor:
+        """The rule's choice."""
+        return exchange.choose(self.rule, state.own, t, A, draw)
+
+    def broadcast(self, state: N, t: int, A: Tensor) -> Broadcast:
+        """The rule's."""
+        return exchange.broadcast(self.rule, state.own, t, A)
+
+    def absorb(self, state: N, t: int, A: Tensor, upload: Upload) -> N:
+        """The state after round t."""
+        raise NotImplementedError
+
+    def aggregate(self, state: N, t: int, A: Tensor, G: Tensor) -> N:
+        """The same for innovations alone."""
+        return self.absorb(state, t, A, Upload.of(G))
+
+    def visits(self, state: N) -> Tensor | None:
+        """The rule's count of the rounds in which each client was active."""
+        return exchange.visits_of(self.rule, state.own)
+
+    def model(self, state: N) -> Tensor:
+        """The rule's, [d]."""
+        return self.rule.model(state.own)
+
+    def also(self, state: N) -> dict[str, Tensor]:
+        """The rule's further models."""
+        return dict(further_models(self.rule, state.own))
+
+    def deployed(self) -> Self:
+        """Around the rule as it is deployed."""
+        return replace(self, rule=deployed_form(self.rule))  # type: ignore[type-var]
+
+    def initial_share(self, state: N) -> float:
+        """The rule's."""
+        return initial_share(self.rule, state.own)
+
+    def diagnostics(self, state: N) -> Mapping[str, float]:
+        """The rule's."""
+        return diagnostics_of(self.rule, state.own)
+
+
+def check_rule(rule: Any) -> None:
+    """Refuses what is no algorithm."""
+    missing = [verb for verb in ("init", "start", "aggregate", "model") if not hasattr(rule, verb)]
+    if missing or isinstance(rule, type):
+        raise UserError(f"rule is {rule!r}; expected an algorithm, as in rule=fedawe.FedAvg()")

@@ -1,0 +1,42 @@
+"""What `fedawe reproduce` lets people choose: how to read the paper, and which part of an item to make."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from fedawe.experiments.flags import Names
+
+Clip = Literal["update", "gradient", "none"]
+Whom = Literal["fedawe", "all"]
+Evaluate = Literal["mean", "latest", "received"]
+RateKind = Literal["paper", "equal", "tuned"]
+
+
+@dataclass(frozen=True)
+class Readings:
+    """How to read the paper where its text and its code disagree; the defaults are what the code does."""
+
+    clip: Clip = "update"
+    """update: the averaged update is clipped to norm 0.5 (the authors' code); gradient: every stochastic gradient is
+    (their text); none"""
+    clip_whom: Whom = "fedawe"
+    """only FedAWE (the authors' code), or all"""
+    evaluate: Evaluate = "mean"
+    """mean: each method's own model, x-bar for FedAWE; latest: the last aggregate for all; received: for all the mean
+    of the models that clients received last, which x-bar is"""
+    augment: Literal["image", "batch"] | None = None
+    """random crops of each image (text) or of a batch alike (code) (default: image for paper, none for the others)"""
+    rates: RateKind | None = None
+    """learning rates: paper (its table 7), equal (the same for all algorithms), or tuned (found by search for each)
+    (default: paper for paper, equal for smoke, tuned for the others)"""
+
+
+@dataclass(frozen=True)
+class Only:
+    """The part of an item to make; everything where nothing is named."""
+
+    datasets: Names = ()
+    """only these of the preset's data sets, as in svhn"""
+    dynamics: Names = ()
+    """only these of the item's dynamics, as in sine"""
+    algorithms: Names = ()
+    """only these of the paper's algorithms, as in fedawe fedavg"""

@@ -1,0 +1,176 @@
+"""The work of a round, cut into shares: groups of clients that are trained together, wherever that happens.
+
+Shares depend on the task and on how clients are grouped, never on the engine, so that the numbers are the same too.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedawe.algorithms.exchange import Broadcast, Upload
+from fedawe.core.errors import Diverged
+from fedawe.tasks.base import Task
+from fedawe.training.local import Local
+
+STACK = 16  # clients trained at once where that is the better way
+CACHED = 2**18  # numbers that a processor keeps at hand
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What one share came to."""
+
+    G: Tensor  # start minus end                                                    [k, d]
+    loss: list[float] | None = None  # at the start, if asked for                   [k]
+    gradient: Tensor | None = None  # at the start, if asked for                    [k, d]
+
+
+@dataclass(frozen=True)
+class Share:
+    """What one group of clients has to do in round t, in plain numbers that any process can be sent."""
+
+    start: int  # which rows of the round these are
+    stop: int
+    A: list[int]
+    t: int
+    seed: int
+    visits: list[int]
+    counts: list[int] | None = None  # steps of each; None for the same number
+    prox: float = 0.0
+    rounds: list[int] | None = None  # rounds of work owed by each, this one included; None for one
+    loss: bool = False
+    gradient: bool = False
+
+    def train(self, task: Task, local: Local, X: Tensor, shift: Tensor | None = None) -> Answer:
+        """Local training of the group from the rows of X [k, d]."""
+        work = local.work(torch.tensor(self.A), self.t, self.seed, torch.tensor(self.visits), self._counts())
+        if self.rounds is not None:
+            return Answer(self._owed(task, local, X, shift, self.rounds))
+        x, batches = X.clone(), task.batches(work)
+        loss = task.losses(x, batches).tolist() if self.loss else None
+        gradient = _mean_gradient(task, x.clone(), batches, work.steps, work.counts) if self.gradient else None
+        task.descend(x, batches, work.steps, local.update(self.t, shift, self.prox, work.counts))
+        return Answer(X - x, loss, gradient)
+
+    def _owed(self, task: Task, local: Local, X: Tensor, shift: Tensor | None, rounds: Sequence[int]) -> Tensor:
+        """One round of work after another, each with the batches and the rate of its own round."""
+        x, owed, counts = X.clone(), torch.tensor(rounds), self._counts()
+        for t in range(self.t + 1 - max(rounds), self.t + 1):
+            at = (owed > self.t - t).nonzero().flatten()
+            A, own = torch.tensor(self.A)[at], None if counts is None else counts[at]
+            work = local.work(A, t, self.seed, torch.full_like(A, t), own)  # active in every round before
+            y = x[at]
+            update = local.update(t, None if shift is None else shift[at], self.prox, work.counts)
+            task.descend(y, task.batches(work), work.steps, update)
+            x[at] = y
+        return X - x
+
+    def _counts(self) -> Tensor | None:
+        return None if self.counts is None else torch.tensor(self.counts)
+
+
+def _mean_gradient(task: Task, x: Tensor, batches: object, steps: int, counts: Tensor | None) -> Tensor:
+    """The mean of the gradients at x over the batches of the round, [k, d]."""
+    total: Tensor | None = None
+    n = torch.full((len(x),), steps) if counts is None else counts
+    for step in range(steps):
+        g = task.gradients(x, batches, step) * (step < n).to(x)[:, None]
+        total = g if total is None else total + g
+    assert total is not None
+    return total / n.to(x)[:, None]
+
+
+def shares(
+    task: Task, local: Local, down: Broadcast, A: Tensor, t: int, seed: int, visits: Tensor, stacked: bool
+) -> list[Share]:
+    """The work of round t for the clients A [k], which were active in `visits` [k] rounds before."""
+    counts = local.counts(task, A)
+    return [
+        Share(
+            rows.start,
+            rows.stop,
+            A[rows].tolist(),
+            t,
+            seed,
+            visits[rows].tolist(),
+            None if counts is None else counts[rows].tolist(),
+            down.prox,
+            None if down.rounds is None else down.rounds[rows].tolist(),
+            down.loss,
+            down.gradient,
+        )
+        for rows in groups(len(A), down.x.shape[1], stacked)
+    ]
+
+
+def groups(k: int, d: int, stacked: bool) -> list[slice]:
+    """How k clients of d parameters are put together: the same whoever computes them, so that the numbers are the same.
+
+    At least 16 to a group; in rounds of very many an eighth of them, so long as their models stay in the cache.
+    """
+    size = max(STACK, min(k // 8, CACHED // d)) if stacked else 1
+    return [slice(n, min(n + size, k)) for n in range(0, k, size)]
+
+
+def upload(
+    task: Task,
+    local: Local,
+    down: Broadcast,
+    A: Tensor,
+    t: int,
+    G: Tensor,
+    losses: Sequence[list[float] | None],
+    gradient: Tensor | None,
+) -> Upload:
+    """What all shares of round t came to, checked: G [k, d], the losses share by share, the gradients [k, d]."""
+    check_finite(G, A, t, local)
+    weight = local.weights(local.counts(task, A), len(A), t, down.prox)
+    if down.rounds is not None:
+        weight = weight * down.rounds
+    loss = torch.tensor([value for one in losses for value in one or ()], dtype=torch.float64) if down.loss else None
+    return Upload(G, weight, local.rate(t), loss, gradient)
+
+
+def innovations(
+    task: Task,
+    local: Local,
+    X: Tensor,
+    A: Tensor,
+    t: int,
+    seed: int,
+    visits: Tensor | None = None,
+    stacked: bool | None = None,
+) -> Tensor:
+    """G = x^(t,0) - x^(t,s) for the clients A [k], which start round t at the rows of X [k, d]; [k, d].
+
+    `stacked` says whether several clients are trained at once; None leaves it to the task.
+    """
+    visits = torch.zeros_like(A) if visits is None else visits
+    return trained(task, local, Broadcast(X), A, t, seed, visits, task.stacked if stacked is None else stacked).G
+
+
+def trained(
+    task: Task, local: Local, down: Broadcast, A: Tensor, t: int, seed: int, visits: Tensor, stacked: bool
+) -> Upload:
+    """The whole round in this process."""
+    G = torch.empty_like(down.x)
+    gradient = torch.empty_like(down.x[:, : down.x.shape[1] - task.buffers]) if down.gradient else None
+    losses = []
+    for share in shares(task, local, down, A, t, seed, visits, stacked):
+        rows = slice(share.start, share.stop)
+        answer = share.train(task, local, down.x[rows], None if down.shift is None else down.shift[rows])
+        G[rows] = answer.G
+        losses.append(answer.loss)
+        if gradient is not None and answer.gradient is not None:
+            gradient[rows] = answer.gradient
+    return upload(task, local, down, A, t, G, losses, gradient)
+
+
+def check_finite(G: Tensor, A: Tensor, t: int, local: Local) -> None:
+    """Refuses innovations [k, d] that are not finite, and says whose."""
+    finite = torch.isfinite(G.sum(1))
+    if not finite.all():
+        client = int(A[(~finite).nonzero()[0]])
+        raise Diverged(f"diverged in round {t} at client {client} with learning rate {local.rate(t):.4g}; lower eta0")
