@@ -1,8 +1,8 @@
-"""Who counts how much: every rule is linear in the innovations, so the trace alone tells, without training.
+"""How much influence each client has: rules are linear in the innovations, so that the trace alone tells.
 
 The meaning is `by_identity`: run the algorithm itself from x0 = 0 in R^m, let client i answer -e_i whenever it is
-there, and coordinate i of the model is how much client i has counted. It costs m numbers per client. `influence` gives
-the same numbers from a few scalars per client; the tests hold one against the other.
+active, and coordinate i of the model is how much client i has counted. It costs m numbers per client. `influence`
+gives the same numbers from a few scalars per client; the tests hold one against the other.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -14,8 +14,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from fedawe.algorithms import F3AST, MIFA, FedAU, FedAvg, FedAvgAll, FedAvgKnown, FedAWE, FedVARP
-from fedawe.algorithms.facts import rule_inside
+from fedawe.algorithms import F3AST, MIFA, FedAU, FedAvg, FedAvgAll, FedAvgKnown, FedAWE, FedVARP, name_of
+from fedawe.algorithms.facts import is_linear, rule_inside
 from fedawe.availability.dynamics import Array, Mask
 from fedawe.availability.trace import Trace
 from fedawe.core.errors import UserError
@@ -45,11 +45,16 @@ class Influence:
 
     @property
     def total_variation(self) -> float:
-        """(1/2) sum_i |share_i - 1/m|: the part of the influence that is in the wrong hands."""
+        """The bias, (1/2) sum_i |share_i - 1/m|: the part of the influence that must move to make all clients equal."""
         return total_variation(self.shares)
 
+    def extremes(self, some: Mask) -> tuple[float, float]:
+        """The least and the most that one of these clients [m] bool has of its fair share; of all if there are none."""
+        fair = self.fair[some] if some.any() else self.fair
+        return float(fair.min()), float(fair.max())
+
     def among(self, some: Mask) -> float:
-        """The same within these clients alone, [m] bool: the part of their influence that is in the wrong hands."""
+        """The bias within these clients alone, [m] bool."""
         return total_variation(_normalised(self.counted[-1][some])) if some.any() else 0.0
 
     @property
@@ -60,7 +65,7 @@ class Influence:
 
     @property
     def speed(self) -> float:
-        """Innovations applied per round; 1 is what everyone always there would give."""
+        """Innovations applied per round; 1 if every client were always available."""
         return float(self.counted[-1].sum() / self.after[-1])
 
     def shares_over_time(self) -> Array:
@@ -154,6 +159,11 @@ def influence(algorithm: Any, trace: Trace, after: Sequence[int] | None = None, 
         counted = _accumulated(_WEIGHTS[kind](algorithm, trace.on), trace.on, stops)
     elif kind in _REMEMBERED:
         counted = _REMEMBERED[kind](algorithm, trace.on, stops)
+    elif not is_linear(algorithm):
+        raise UserError(
+            f"{name_of(algorithm)} does not say that its model is linear in the updates (`linear = True`), so that the "
+            "influence of a client does not follow from a trace; omit it"
+        )
     else:
         return by_identity(algorithm, trace, after, latest)
     return Influence(stops, algorithm.eta_g * counted)
@@ -209,7 +219,7 @@ def _fedavg_known(algorithm: FedAvgKnown, on: Mask) -> Iterator[tuple[Ints, Arra
     p = algorithm.p.numpy()
     for t, A in enumerate(_rounds(on)):
         if (p[t, A] == 0).any():
-            raise UserError(f"client {A[p[t, A] == 0][0]} was there in round {t}, but its p is 0")
+            raise UserError(f"client {A[p[t, A] == 0][0]} was available in round {t}, but its p is 0")
         yield A, 1 / (on.shape[1] * p[t, A])
 
 

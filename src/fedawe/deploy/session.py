@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fedawe.algorithms.base import Algorithm, State
 from fedawe.algorithms.exchange import Broadcast, Upload, absorb, broadcast, choose
-from fedawe.algorithms.facts import further_models, initial_share
+from fedawe.algorithms.facts import further_models, initial_share, name_of
 from fedawe.availability.dynamics import Mask
 from fedawe.core.errors import Diverged, UserError
 from fedawe.core.rng import rng
@@ -44,6 +44,7 @@ class Session:
         self.on: Mask = np.zeros((0, roster.clients), dtype=bool)
         if (why := unfit(layout, x0)) is not None:
             raise UserError(f"initial_arrays: {why}")
+        _check_deployable(algorithm, self.state)
 
     def progress(self, lines: Sequence[Line] = ()) -> Progress:
         """For a checkpoint."""
@@ -125,6 +126,19 @@ class Session:
     def initial_share(self) -> float:
         """The share of the model that is the initial model, held by clients that were never active."""
         return initial_share(self.algorithm, self.state)
+
+
+def _check_deployable(algorithm: Algorithm[Any], state: State) -> None:
+    """Refuses an algorithm whose clients need more than a model, or return more: Flower's client apps do not."""
+    down, inner = broadcast(algorithm, state, 0, torch.tensor([0])), algorithm
+    while hasattr(inner, "rule"):
+        inner = inner.rule
+    more = down.shift is not None or down.rounds is not None or down.prox or down.loss or down.gradient
+    if more or hasattr(inner, "absorb"):
+        raise UserError(
+            f"{name_of(algorithm)} exchanges more than a model with its clients, which a deployment cannot do yet; "
+            "simulate it, or deploy another algorithm"
+        )
 
 
 def _tensors(state: State) -> list[Tensor]:

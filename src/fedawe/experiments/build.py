@@ -57,6 +57,7 @@ def experiment_of(settings: Settings, algorithms: Sequence[str] = (), seeds: Seq
         rounds=settings.rounds,
         seeds=seeds,
         evaluate_every=settings.evaluate_every,
+        evaluate_last=settings.evaluate_last,
         evaluate_received=settings.evaluate_received,
     )
 

@@ -55,6 +55,7 @@ class Definition:
     rounds: int | None = None
     seeds: Sequence[int] = (0, 1, 2)
     evaluate_every: int = 5
+    evaluate_last: tuple[int, int] | None = None
     evaluate_received: bool = False
 
     def __post_init__(self) -> None:
@@ -65,6 +66,8 @@ class Definition:
         set_(self, "rounds", self._rounds())
         if not is_whole(self.evaluate_every) or self.evaluate_every < 1:
             raise UserError(f"evaluate_every is {self.evaluate_every!r}; expected a whole number from 1")
+        if self.evaluate_last is not None:
+            set_(self, "evaluate_last", _window(self.evaluate_last))
         if self.p is not None:
             if self.recorded is not None:
                 raise UserError("p has no meaning for a recorded trace; omit it (--p on the command line)")
@@ -119,6 +122,12 @@ class Definition:
         """Whether the probabilities of every round are known."""
         return self.recorded is None or self.recorded.p is not None
 
+    def is_evaluated(self, n: int) -> bool:
+        """Whether there is an evaluation after n rounds: 0, every so many, more often in the end, and the last."""
+        assert self.rounds is not None
+        window, every = self.evaluate_last or (0, 1)
+        return n % self.evaluate_every == 0 or n == self.rounds or (n > self.rounds - window and n % every == 0)
+
     def local_of(self, label: str) -> Local:
         """How clients train for an algorithm."""
         if not isinstance(self.local, Mapping):
@@ -167,6 +176,7 @@ class Definition:
             "p": None if self.p is None else self.p.tolist(),
             "rounds": self.rounds,
             "evaluate_every": self.evaluate_every,
+            "evaluate_last": None if self.evaluate_last is None else list(self.evaluate_last),
             "evaluate_received": self.evaluate_received,
         }
 
@@ -191,6 +201,16 @@ class Definition:
         if name != name_of(algorithm).lower():
             return label
         return f"{name_of(algorithm)} ({options}" if options else name_of(algorithm)
+
+
+def _window(given: Any) -> tuple[int, int]:
+    found = tuple(given) if isinstance(given, Sequence) else ()
+    if len(found) != 2 or not all(is_whole(each) and each >= 1 for each in found):
+        raise UserError(
+            f"evaluate_last is {given!r}; expected two whole numbers from 1: the last how many rounds, and the rounds "
+            "between two evaluations in them"
+        )
+    return int(found[0]), int(found[1])
 
 
 def _seeds(seeds: Any) -> tuple[int, ...]:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from fedawe.experiments.flags import File, Number, Numbers, Whole, Word
+from fedawe.experiments.flags import File, Number, Numbers, Pair, Whole, Word
 
 OWN = ("eta0", "clip_grad")  # what an algorithm may have of its own in how its clients train
 
@@ -66,6 +66,8 @@ class Settings:
     """largest norm of a stochastic gradient (default: no clip); one algorithm's own: fedawe:clip_grad=0.5"""
     evaluate_every: int = 5
     """rounds between two evaluations"""
+    evaluate_last: Pair = None
+    """as in 50 2: in the last 50 rounds also evaluate after every second round (default: not more often than before)"""
     evaluate_received: bool = False
     """also evaluate the mean over all clients of the model that each received last (FedAWE's model is that mean)"""
     keep_empty: bool = False
