@@ -23,6 +23,7 @@ from fedawe.results import record as records
 from fedawe.results.record import Line, Record
 from fedawe.training import diagnostics
 from fedawe.training.engines import Engine
+from fedawe.training.memory import check_rows
 from fedawe.training.simulate import simulate
 
 MODEL = "model.safetensors"
@@ -58,6 +59,7 @@ class Run:
         self.is_evaluated, self.checkpoint_every = experiment.is_evaluated, checkpoint_every
         self.path = folder.of_run(label, population.seed)
         self.state: State = self.algorithm.init(task.initial(population.seed), task.clients)
+        check_rows(self.algorithm, self.state, population.trace)
         self.metrics = (*task.metrics, *diagnostics.METRICS, *metrics_of(experiment.algorithms[label]))
         self.header: Line = {
             "kind": "header",
