@@ -25,10 +25,12 @@ import torch
 from mischief import LIES, LYING_APP, MEDDLING, Proxy, told_lies
 
 from fedawe.core.rng import rng
+from fedawe.deploy.checkpoint import run_of
 from fedawe.deploy.local.app import write_app
 from fedawe.deploy.local.federation import Federation
 from fedawe.deploy.local.processes import free_port, own_bytes
 from fedawe.deploy.replay import deployed, replay
+from fedawe.results import record as records
 
 TIMEOUT = 20.0  # seconds of a round
 ASLEEP = (5.0, 30.0)  # seconds that a SIGSTOP lasts; less than a minute, after which Flower gives a node up
@@ -116,7 +118,7 @@ class Campaign:
 
     def done(self) -> int:
         """Rounds that are done, from the newest checkpoint."""
-        names = sorted(path.name for path in self.out.glob("checkpoint-*.safetensors"))
+        names = sorted(path.name for path in self.out.glob("*/seed-*/checkpoint-*.safetensors"))
         return int(names[-1].split("-")[1]) if names else 0
 
     def watch(self) -> None:
@@ -157,14 +159,14 @@ class Campaign:
 
     def look(self) -> None:
         """Every checkpoint that is seen: tau as the trace so far says, the past unchanged, all models finite."""
-        found = sorted(self.out.glob("checkpoint-*.safetensors"))
+        found = sorted(self.out.glob("*/seed-*/checkpoint-*.safetensors"))
         if not found or found[-1] == self.newest:
             return
         try:
             with safetensors.safe_open(found[-1], "pt") as opened:
-                said, tau = json.loads(opened.metadata()["fedawe"]), opened.get_tensor("tau").numpy()
+                said, tau = json.loads(opened.metadata()["fedawe"]), opened.get_tensor("own.tau").numpy()
                 packed, t = opened.get_tensor("on").numpy(), int(opened.get_tensor("t"))
-            rows = [row(self.out / "versions" / file) for file in said["rows"].values()]
+            rows = [row(found[-1].parent / "versions" / file) for file in said["rows"].values()]
         except FileNotFoundError:  # the next checkpoint has replaced it
             return
         on = np.unpackbits(packed, axis=1, count=self.on.shape[1]).astype(bool)
@@ -219,10 +221,11 @@ def main() -> None:
             "quorum": given.nodes // 2 + 1,
             "timeout": TIMEOUT,
             "max-norm": 100.0,
+            "model": "norm",  # with batch normalisation, whose statistics are the server's state too
             "out": campaign.out,
         }
         ends = Counter[str]()
-        while not (campaign.out / "model.safetensors").exists() and sum(ends.values()) < 60:
+        while not list(campaign.out.glob("*/seed-*/model.safetensors")) and sum(ends.values()) < 60:
             if not federation.link.alive:
                 federation.start_link()
             status = federation.run(app, config, RUN_SECONDS, campaign.watch)
@@ -238,8 +241,7 @@ def main() -> None:
 
 def report(campaign: Campaign, ends: Counter[str], restarts: int, seconds: float) -> bool:
     """What it came to; whether all is well."""
-    lines = [json.loads(line) for line in (campaign.out / "record.jsonl").read_text().splitlines()]
-    rounds = [line for line in lines if line["kind"] == "evaluation"]
+    rounds = records.read(run_of(campaign.out) / records.NAME).rounds
     took = np.array([line["round_seconds"] for line in rounds])
     lies, meddled = told_lies(campaign.orders), campaign.federation.proxy.done
     clients = {line["round"]: line["clients"] for line in rounds}
@@ -251,7 +253,8 @@ def report(campaign: Campaign, ends: Counter[str], restarts: int, seconds: float
         print(f"  {n:4} x {fault}")
     print(f"runs: {dict(ends)}; nodes restarted by the supervisor: {restarts}")
     print(f"round: median {np.median(took):.1f} s, 99th percentile {np.percentile(took, 99):.1f} s")
-    print(f"active clients: {np.mean([line['active'] for line in rounds]):.2f} of {campaign.on.shape[1]} on average")
+    active = np.mean([len(line["clients"]) for line in rounds])
+    print(f"active clients: {active:.2f} of {campaign.on.shape[1]} on average")
     print(f"closed: {dict(Counter(line['closed'] for line in rounds))}; refused: {dict(sorted(refused.items()))}")
     wrong = Counter(campaign.wrong)
     wrong["rounds lost"] += [line["round"] for line in rounds] != list(range(1, campaign.rounds + 1))

@@ -27,9 +27,11 @@ import torch
 from chaos import cpu
 
 from fedawe.core.rng import rng
+from fedawe.deploy.checkpoint import run_of
 from fedawe.deploy.local.app import write_app
 from fedawe.deploy.local.federation import Federation
 from fedawe.deploy.local.processes import own_bytes
+from fedawe.results import record as records
 
 QUORUM, TIMEOUT = 10, 60.0
 LOOK_SECONDS = 5.0  # between two looks for work, on average; a SuperNode's own is 3
@@ -113,11 +115,11 @@ class Seen:
 
 
 def report(out: Path, seen: Seen, given: argparse.Namespace) -> None:
-    lines = [
-        json.loads(line) for line in (out / "record.jsonl").read_text().splitlines(keepends=True) if line[-1] == "\n"
-    ]
-    rounds = [line for line in lines if line["kind"] == "evaluation"]
-    took, active = np.array([line["round_seconds"] for line in rounds]), np.array([line["active"] for line in rounds])
+    rounds = records.read(run_of(out) / records.NAME).rounds
+    took, active = (
+        np.array([line["round_seconds"] for line in rounds]),
+        np.array([len(line["clients"]) for line in rounds]),
+    )
     devices = {client for line in rounds for client in line["clients"]}
     refused: dict[str, int] = defaultdict(int)
     for line in rounds:

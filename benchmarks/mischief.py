@@ -65,6 +65,10 @@ def train(message, context):
         arrays["backdoor"] = arrays.pop(first)
     elif what == "norm":
         arrays[first] = arrays[first] + 1e6
+    elif what == "negative-variance":
+        arrays["2.running_var"][:] = -5.0
+    elif what == "huge-statistics":
+        arrays["2.running_mean"][0] = 3.4e38
     elif what == "old-round":
         round_said["server-round"] = int(round_said["server-round"]) - 1
     else:
@@ -86,6 +90,8 @@ LIES = {  # order: the reason for which the server must refuse it
     "dtype": "dtype",
     "names": "names",
     "norm": "norm",
+    "negative-variance": "statistics",
+    "huge-statistics": "statistics",
     "old-round": "version",
 }
 MEDDLING = ("duplicate", "delay", "corrupt", "cut")

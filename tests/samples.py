@@ -5,17 +5,54 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 
 from fedawe.availability.dynamics import Sine
 from fedawe.availability.trace import Trace
 from fedawe.core.rng import rng
+from fedawe.results.head import head_content
 from fedawe.results.record import seal
 
-ALGORITHMS = ("fedawe", "fedavg", "fedavg-all", "fedavg-known", "fedau", "f3ast", "mifa", "fedvarp")
+CLASS_OF = {  # and display name
+    "fedawe": ("fedawe.algorithms.fedawe:FedAWE", "FedAWE"),
+    "fedavg": ("fedawe.algorithms.averages:FedAvg", "FedAvg"),
+    "fedavg-all": ("fedawe.algorithms.averages:FedAvgAll", "FedAvg-all"),
+    "fedavg-known": ("fedawe.algorithms.averages:FedAvgKnown", "FedAvg-known"),
+    "fedau": ("fedawe.algorithms.averages:FedAU", "FedAU"),
+    "f3ast": ("fedawe.algorithms.averages:F3AST", "F3AST"),
+    "mifa": ("fedawe.algorithms.memory:MIFA", "MIFA"),
+    "fedvarp": ("fedawe.algorithms.memory:FedVARP", "FedVARP"),
+}
+ALGORITHMS = tuple(CLASS_OF)
 FINAL = dict(zip(ALGORITHMS, (0.82, 0.78, 0.70, 0.80, 0.79, 0.72, 0.81, 0.815), strict=True))
 CLASSES = 10
+
+
+def metric(name: str, better: str | None, title: str = "", unit: str = "", decides: bool = False) -> dict[str, Any]:
+    return {"name": name, "title": title or name.replace("_", " "), "better": better, "unit": unit, "decides": decides}
+
+
+# What the tasks declare, by the name of a task.
+METRICS = {
+    "digits": [
+        metric("test_accuracy", "higher", unit="%", decides=True),
+        metric("test_loss", "lower"),
+        metric("train_accuracy", "higher", unit="%"),
+        metric("train_loss", "lower"),
+        metric("client_accuracy", "higher", "train accuracy, uniform over clients", "%"),
+        metric("client_loss", "lower", "train loss, uniform over clients"),
+    ],
+    "quadratic": [
+        metric("distance", "lower", "distance to the optimum", decides=True),
+        metric("loss", "lower", "objective"),
+    ],
+    "text": [metric("test_perplexity", "lower", decides=True)],
+    "undecided": [metric("consensus", None), metric("test_perplexity", "lower"), metric("hits", "higher")],
+    "undeclared": [],
+}
+DIAGNOSTICS = [metric("active", None, "active clients"), metric("live_versions", None, "FedAWE: versions held")]
 
 
 def experiment(
@@ -28,28 +65,71 @@ def experiment(
     clients: int = 30,
     noise: float = 0.004,
     final: Mapping[str, float] = FINAL,
-    settings: Mapping[str, Any] | None = None,
     task: str = "digits",
+    availability: str = "sine",
+    header: Mapping[str, Any] | None = None,
+    locals_: Mapping[str, Mapping[str, Any]] | None = None,
     recorded: bool = False,
 ) -> Path:
-    """A complete experiment; `final` is the accuracy each algorithm goes to (for `quadratic`, the distance)."""
-    shared = {"task": task, "model": "mlp", "dynamics": "sine", "clients": clients, "alpha": 0.1, "rounds": rounds}
-    shared |= {"evaluate_every": every, "clip_grad": None} | dict(settings or {})
+    """A complete experiment; `final` is the value each algorithm goes to (an accuracy, a distance, a perplexity)."""
+    shared = shared_fields(task, availability, clients, rounds, every)
     out.mkdir(parents=True)
-    head = {"format": 1, "command": f"fedawe run --task {task} --out runs/x", "settings": shared}
-    head["environment"] = {"fedawe": "0.1.0", "torch": "2.13.0", "python": "3.11.2", "cpu": "some cpu", "cores": 2}
-    (out / "experiment.json").write_text(json.dumps(head))
+    head = {"format": 2, "command": f"fedawe run --task {task} --out runs/x", "experiment": shared}
+    head |= {"algorithms": list(algorithms), "stacked": True, "environment": ENVIRONMENT}
+    (out / "experiment.json").write_bytes(head_content(head))
     for seed in seeds:
-        world(out, seed, rounds, clients, task, recorded)
+        population(out, seed, rounds, clients, task, recorded)
         for label in algorithms:
-            lines = run(label, seed, rounds, every, final.get(label, 0.75), noise, task)
-            header = {"kind": "header", "format": 1, "algorithm": label.split("(")[0], "label": label, "seed": seed}
-            header |= {"hyper_parameters": f"{label}(eta_g=1.0)", "parameters": 4810, "settings": shared}
-            write(out, label, seed, [header, *lines, {"kind": "end", "status": "complete", "elapsed_seconds": 9.0}])
+            evaluations = run(label, seed, rounds, every, final.get(label, 0.75), noise, task)
+            first = header_of(label, seed, shared, task, clients) | dict(header or {})
+            first["local"] = first["local"] | dict((locals_ or {}).get(label, {}))
+            end = {"kind": "end", "status": "complete", "elapsed_seconds": 9.0}
+            write(out, label, seed, [first, *evaluations, end])
     return out
 
 
-def world(out: Path, seed: int, rounds: int, clients: int, task: str, recorded: bool) -> None:
+ENVIRONMENT = {"fedawe": "0.1.0", "torch": "2.13.0", "python": "3.11.2", "cpu": "some cpu", "cores": 2}
+
+
+def shared_fields(task: str, availability: str, clients: int, rounds: int, every: int) -> dict[str, Any]:
+    """What all runs share."""
+    of_task: dict[str, Any] = {"class": f"my.tasks:{task.title()}"}
+    if task == "digits":
+        of_task = {"class": "fedawe.tasks.named:NamedTask", "name": "digits", "model": "mlp", "clients": clients}
+        of_task |= {"alpha": 0.1, "image_size": None}
+    of_availability = {"class": "fedawe.availability.dynamics:Sine", "gamma": 0.3, "title": availability}
+    fields = {"task": of_task, "availability": of_availability, "p": None, "rounds": rounds, "evaluate_every": every}
+    return {**fields, "evaluate_received": False}
+
+
+def header_of(label: str, seed: int, shared: Mapping[str, Any], task: str, clients: int) -> dict[str, Any]:
+    """The first line of a record."""
+    base, _, options = label.partition("(")
+    kind, name = CLASS_OF.get(base, (f"my.rules:{base.title()}", base))
+    own = dict(option.split("=", 1) for option in options.rstrip(")").split(",") if "=" in option)
+    own.pop("eta0", None)  # how clients train is not an option of the algorithm
+    local = {"class": "fedawe.training.local:Local", "rate": {"class": "fedawe.training.local:Rate", "eta0": 0.1}}
+    return {
+        "kind": "header",
+        "format": 2,
+        "label": label,
+        "name": f"{name} ({options}" if options else name,
+        "algorithm": {"class": kind, "eta_g": 1.0, **own},
+        "local": {**local, "steps": 10, "clip_grad": None},
+        **shared,
+        "metrics": [*METRICS[task], *DIAGNOSTICS],
+        "needs_p": base == "fedavg-known",
+        "parameters": {"x": [4810]},
+        "inputs": [1, 8, 8] if task == "digits" else None,
+        "classes": CLASSES if task == "digits" else None,
+        "clients": clients,
+        "seed": seed,
+        "stacked": True,
+        "versions": ENVIRONMENT,
+    }
+
+
+def population(out: Path, seed: int, rounds: int, clients: int, task: str, recorded: bool) -> None:
     """The trace and the clients of a seed."""
     draw = rng(seed, "sample")
     frequencies = draw.dirichlet(0.1 * np.ones(CLASSES), clients)
@@ -58,7 +138,7 @@ def world(out: Path, seed: int, rounds: int, clients: int, task: str, recorded: 
     (out / "traces").mkdir(exist_ok=True)
     (Trace(trace.on) if recorded else trace).save(out / "traces" / f"seed-{seed}.npz")
     arrays = {"sizes": draw.integers(5, 60, clients)}
-    arrays |= {} if task == "quadratic" else {"frequencies": frequencies}
+    arrays |= {"frequencies": frequencies} if task == "digits" else {}
     arrays |= {} if recorded else {"p": p}
     buffer = io.BytesIO()
     np.savez(buffer, **arrays)
@@ -78,12 +158,15 @@ def run(label: str, seed: int, rounds: int, every: int, final: float, noise: flo
                 "distance": 50 * (1 - rise) + abs(final + float(draw.normal(0, noise))),
                 "loss": 900.0 - 100 * rise,
             }
-        else:
+        elif task == "digits":
             value = 0.1 + rise * (final + common - 0.1 + float(draw.normal(0, noise)))
             line |= metrics(value, draw)
             if label.startswith("fedawe"):
                 line |= {f"latest_{name}": v for name, v in metrics(value - 0.03 * rise, draw).items()}
                 line["live_versions"] = int(draw.integers(5, 20))
+        else:
+            line["consensus"] = 3.0 - rise * final / 100  # the other way round: whoever ranks by it is wrong
+            line["test_perplexity"] = 60 * (1 - rise) + final + common + float(draw.normal(0, noise))
         lines.append({**line, "elapsed_seconds": round(0.1 * n, 3)})
     return lines
 
@@ -105,7 +188,7 @@ def metrics(accuracy: float, draw: np.random.Generator) -> dict[str, Any]:
 
 def record(out: Path, label: str, seed: int) -> Path:
     """Where a run's record is."""
-    return out / label / f"seed-{seed}" / "record.jsonl"
+    return out / quote(label, safe="()=,. +") / f"seed-{seed}" / "record.jsonl"
 
 
 def write(out: Path, label: str, seed: int, lines: Sequence[dict[str, Any]]) -> None:

@@ -89,7 +89,8 @@ def test_half_precision_is_kept_in_single_precision_and_given_back_in_half() -> 
 # The wrapper
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+# SCAFFOLD's option 1 needs gradients besides, which `aggregate` does not have.
+@pytest.mark.parametrize("row", [row for row in ROWS if row.name != "scaffold option 1"], ids=lambda row: row.name)
 def test_the_algorithm_sees_its_parameters_only(row) -> None:
     """The first d columns are the algorithm alone; the last b are the mean of what active clients ended with."""
     m, d, b, draw = 5, 3, 2, torch.Generator().manual_seed(0)

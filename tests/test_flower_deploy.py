@@ -12,6 +12,7 @@ import time
 import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ import torch
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key, load_ssh_public_key
 
 from fedawe import Trace
+from fedawe.cli.flower import _completed
 from fedawe.core.errors import UserError
 from fedawe.deploy.local.app import write_app
 from fedawe.deploy.local.federation import Federation
@@ -93,6 +95,18 @@ def test_a_federation_survives_kills_of_a_node_and_of_its_servers(tmp_path: Path
         mark = federation.setup.mark
         assert marked(mark)
     assert not marked(mark)
+
+
+def test_rules_that_send_more_than_a_model_are_the_simulator_over_real_processes(tmp_path: Path) -> None:
+    with Federation(3, tmp_path / "local") as federation:
+        app = write_app(federation.folder / "app")
+        for algorithm in ("scaffold", "fedprox:mu=0.5", "fedavgm:beta=0.5"):
+            out = tmp_path / algorithm.partition(":")[0]
+            config = {"clients": 3, "out": out, "num-rounds": 4, "timeout": 60.0, "algorithm": algorithm, "quorum": 2}
+            assert federation.run(app, config, SECONDS) == "finished:completed"
+            assert sum(len(line["clients"]) for line in rounds_of(out)) >= 6
+            assert not any(set(line["refused"]) - {"late"} for line in rounds_of(out))
+            torch.testing.assert_close(deployed(out), replay(out), rtol=1e-4, atol=1e-5)
 
 
 # ------------------------------------------------------------------------------------------------------ processes
@@ -226,7 +240,7 @@ def test_a_busy_or_impossible_port_is_refused(tmp_path: Path) -> None:
     [
         (("--nodes", "0"), "nodes is 0; expected a whole number from 1"),
         (("--rounds", "-1"), "rounds is -1; expected a whole number from 1"),
-        (("--algorithm", "fedavg-known"), "fedavg-known needs p"),
+        (("--algorithm", "fedavg-known"), "FedAvg-known needs the probabilities of every round"),
         (("--nodes", "three"), "Error parsing --nodes"),
     ],
 )
@@ -243,3 +257,37 @@ def test_without_flower_it_says_how_to_install_it(tmp_path: Path) -> None:
     done = subprocess.run([PYTHON, "-c", code, *flags], capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert "pip install 'fedawe[flower]'" in done.stderr
+
+
+class Losing:
+    """A federation whose runs end as they are told to, each after so many rounds."""
+
+    def __init__(self, folder: Path, ends: list[tuple[str, int]]) -> None:
+        self.folder, self.ends, self.runs, self.done = folder, ends, 0, 0
+        self.link = SimpleNamespace(alive=True, log=folder / "link.log")
+        (folder / "logs").mkdir()
+        self.link.log.write_text("flwr.Error: out of memory\n")
+
+    def run(self) -> str:
+        status, rounds = self.ends[self.runs]
+        (self.folder / "logs" / f"run-{self.runs}.log").write_text("ValueError: the disk is full\n")
+        self.runs, self.done = self.runs + 1, self.done + rounds
+        return status
+
+
+def followed(tmp_path: Path, ends: list[tuple[str, int]]) -> tuple[str, Path]:
+    federation = Losing(tmp_path, ends)
+    shown = SimpleNamespace(told=0)
+    shown.tell = lambda: setattr(shown, "told", federation.done)
+    return _completed(federation, shown, federation.run)
+
+
+def test_losses_count_only_while_no_round_completes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ends = [("died", 1)] * 20 + [("lost", 0)] * 4 + [("died", 2)] + [("lost", 0)] * 4 + [("finished:completed", 1)]
+    assert followed(tmp_path, ends)[0] == "finished:completed"
+    assert "the server app ended; going on from round 2\n" in capsys.readouterr().out
+
+
+def test_giving_up_says_why(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="the server app ended 5 times without completing a round: the disk is full"):
+        followed(tmp_path, [("died", 1)] + [("died", 0)] * 5)

@@ -315,3 +315,21 @@ def test_initial_arrays_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> 
 def test_what_is_no_algorithm_is_said(algorithm: Any, message: str) -> None:
     with pytest.raises(UserError, match=re.escape(message)):
         FlowerStrategy(algorithm, clients=3)
+
+
+@pytest.mark.parametrize("algorithm", [fedawe.FedProx(), fedawe.SCAFFOLD(), fedawe.FedNova()], ids=repr)
+def test_what_needs_more_than_a_model_is_refused_and_not_run_as_fedavg(
+    algorithm: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(UserError, match="exchanges more than a model with its clients"):
+        started(FlowerStrategy(algorithm, clients=3), stock_grid(monkeypatch))
+
+
+def test_a_choice_is_made_before_anyone_trains(monkeypatch: pytest.MonkeyPatch) -> None:
+    grid = stock_grid(monkeypatch, nodes=6)
+    strategy = FlowerStrategy(fedawe.Chosen(fedawe.FedAWE(), fedawe.Uniform(2)), clients=6)
+    started(strategy, grid, 8)
+    assert strategy.session.on.sum(1).tolist() == [2] * 8
+    assert strategy.session.on.any(0).sum() > 2
+    assert len(grid.sent) == 16
+    assert strategy.algorithm.rule.average == "active"  # a wrapper deploys its rule as that is deployed

@@ -8,16 +8,15 @@ import torch
 from torch import nn
 
 import fedawe
-from fedawe.tasks import Augment, Classification, ConvNet, Data, Update
+from fedawe.tasks import Augment, Classification, Data, ModuleNetwork, Update
 from fedawe.tasks.augment import gathered
-from fedawe.tasks.classification import network_for
-from fedawe.tasks.networks import unflattened
+from fedawe.tasks.models import network_for, paper
 from fedawe.training.shares import innovations
 
-NETWORKS = {
-    "svhn": (ConvNet(), 273_706),
-    "cifar10": (ConvNet(hidden=(256, 64)), 551_786),
-    "cinic10": (ConvNet(hidden=(512, 256), dropout=0.2), 1_193_130),
+NETWORKS = {  # hidden layers, dropout, number of parameters
+    "svhn": ((128,), 0.0, 273_706),
+    "cifar10": ((256, 64), 0.0, 551_786),
+    "cinic10": ((512, 256), 0.2, 1_193_130),
 }
 
 
@@ -37,7 +36,7 @@ def with_parameters(module: nn.Module, x: torch.Tensor) -> nn.Module:
     return module
 
 
-def image_task(network: ConvNet, each=40, clients=4, size=32, **kwargs) -> Classification:
+def image_task(network: ModuleNetwork, each=40, clients=4, size=32, **kwargs) -> Classification:
     draw = np.random.default_rng(0)
     n = each * clients
     x = draw.integers(256, size=(n, size, size, 3), dtype=np.uint8)
@@ -50,18 +49,20 @@ def image_task(network: ConvNet, each=40, clients=4, size=32, **kwargs) -> Class
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_the_number_of_parameters_is_the_papers(name):
-    network, count = NETWORKS[name]
+    hidden, dropout, count = NETWORKS[name]
+    network = paper(hidden=hidden, dropout=dropout)
     assert len(network.initial(0)) == count
-    assert sum(p.numel() for p in plain(network.hidden, network.dropout).parameters()) == count
+    assert sum(p.numel() for p in plain(hidden, dropout).parameters()) == count
     data = Data(name, torch.zeros(10, 32, 32, 3, dtype=torch.uint8), torch.arange(10), torch.zeros(1), torch.zeros(1))
-    assert network_for(data, "paper") == network
+    assert repr(network_for(data, "paper").module) == repr(network.module)
 
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_the_network_is_the_plain_one(name):
-    network, _ = NETWORKS[name]
+    hidden, dropout, _ = NETWORKS[name]
+    network = paper(hidden=hidden, dropout=dropout)
     x, inputs = network.initial(1), torch.randn(16, 3, 32, 32, generator=torch.Generator().manual_seed(0))
-    module = with_parameters(plain(network.hidden, network.dropout), x).eval()
+    module = with_parameters(plain(hidden, dropout), x).eval()
     with torch.no_grad():
         torch.testing.assert_close(network.outputs(x, inputs), module(inputs), rtol=1e-5, atol=1e-5)
 
@@ -69,7 +70,7 @@ def test_the_network_is_the_plain_one(name):
 @pytest.mark.parametrize("name", ["svhn", "cifar10"])
 @pytest.mark.parametrize("rule", ["iid", "epochs"])
 def test_training_is_that_of_a_plain_loop(name, rule):
-    network, _ = NETWORKS[name]
+    network = paper(hidden=NETWORKS[name][0])
     task = image_task(network)
     local = fedawe.Local(fedawe.Rate(0.05), steps=4, batch=16, batches=rule)
     A, visits = torch.tensor([0, 2]), torch.tensor([3, 0])
@@ -77,7 +78,7 @@ def test_training_is_that_of_a_plain_loop(name, rule):
     G = innovations(task, local, X, A, 7, 11, visits)
     mean, std = torch.tensor(task.data.mean)[:, None, None], torch.tensor(task.data.std)[:, None, None]
     for row in range(2):
-        module = with_parameters(plain(network.hidden), X[row])
+        module = with_parameters(plain(NETWORKS[name][0]), X[row])
         samples = task.samples(int(A[row]), int(visits[row]), local.work(A, 7, 11, visits))
         optimizer = torch.optim.SGD(module.parameters(), lr=local.rate(7))
         for step in range(4):
@@ -91,9 +92,9 @@ def test_training_is_that_of_a_plain_loop(name, rule):
 
 
 def test_dropout_keeps_what_its_seed_says_and_no_more():
-    network = ConvNet((3, 8, 8), (32, 16), 10, dropout=0.5)
+    network = paper((3, 8, 8), (32, 16), 10, dropout=0.5)
     x, inputs = network.initial(0), torch.randn(1, 64, 3, 8, 8, generator=torch.Generator().manual_seed(0))
-    masks = network._masks(inputs, [3])
+    masks = network.executor(3).draw(x[None], inputs, [3])
     assert [tuple(mask.shape) for mask in masks] == [(1, 64, 128), (1, 64, 32), (1, 64, 16)]
     assert set(torch.cat([mask.flatten() for mask in masks]).tolist()) == {0.0, 2.0}
     assert abs(float(masks[0].mean()) - 1) < 4 / masks[0].numel() ** 0.5
@@ -106,13 +107,13 @@ def test_dropout_keeps_what_its_seed_says_and_no_more():
     nn.functional.cross_entropy(h, targets).backward()
     expected = torch.cat([p.grad.flatten() for p in module.parameters()])
     weights = torch.full((1, 64), 1 / 64)
-    found = network.gradients(x[None], inputs, targets[None], weights, [3])[0]
+    found = network.gradients(x[None], (inputs, targets[None], weights, [3]))[0]
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-6)
-    assert not torch.equal(found, network.gradients(x[None], inputs, targets[None], weights, [4])[0])
+    assert not torch.equal(found, network.gradients(x[None], (inputs, targets[None], weights, [4]))[0])
 
 
 def test_dropout_of_a_client_depends_on_nothing_but_its_name():
-    task = image_task(ConvNet((3, 8, 8), (16,), 10, dropout=0.2), size=8)
+    task = image_task(paper((3, 8, 8), (16,), 10, dropout=0.2), size=8)
     local = fedawe.Local(fedawe.Rate(0.1), steps=2, batch=8)
     X = task.initial(0).repeat(3, 1)
     together = innovations(task, local, X, torch.tensor([0, 1, 3]), 4, 0)
@@ -122,8 +123,8 @@ def test_dropout_of_a_client_depends_on_nothing_but_its_name():
 
 
 def test_initial_weights_are_the_authors():
-    network = ConvNet()
-    pieces = unflattened(network.initial(0), network.shapes)
+    network = paper()
+    pieces = list(network.layout.tensors(network.initial(0)).values())
     for weight, bias in ((pieces[0], pieces[1]), (pieces[2], pieces[3]), (pieces[4], pieces[5])):
         std = (2 / weight[0].numel()) ** 0.5
         assert abs(float(weight.std()) / std - 1) < 5 / weight.numel() ** 0.5
@@ -159,7 +160,7 @@ def test_augmentation_by_batch_treats_all_images_alike():
 
 
 def test_epochs_go_on_from_round_to_round_and_drop_the_short_last_batch():
-    task = image_task(ConvNet((3, 8, 8), (16,), 10), each=40, size=8)
+    task = image_task(paper((3, 8, 8), (16,), 10), each=40, size=8)
     local = fedawe.Local(steps=3, batch=16, batches="epochs")  # 40 samples: two batches of 16 an epoch, 8 are left out
     seen = []
     for visits, t in enumerate((0, 4, 5, 9)):
@@ -173,14 +174,14 @@ def test_epochs_go_on_from_round_to_round_and_drop_the_short_last_batch():
 
 
 def test_a_client_with_few_images_uses_them_all():
-    task = image_task(ConvNet((3, 8, 8), (16,), 10), each=5, size=8)
+    task = image_task(paper((3, 8, 8), (16,), 10), each=5, size=8)
     for rule in ("iid", "epochs"):
         work = fedawe.Local(steps=2, batch=16, batches=rule).work(torch.tensor([2]), 0, 0)
         assert task.samples(2, 0, work).tolist() == [[10, 11, 12, 13, 14]] * 2
 
 
 def test_evaluation_is_that_of_a_plain_loop():
-    task = image_task(ConvNet((3, 8, 8), (16,), 10), size=8)
+    task = image_task(paper((3, 8, 8), (16,), 10), size=8)
     x = task.initial(0)
     module = with_parameters(plain((16,), size=8), x)
     mean, std = torch.tensor(task.data.mean)[:, None, None], torch.tensor(task.data.std)[:, None, None]
@@ -194,7 +195,7 @@ def test_evaluation_is_that_of_a_plain_loop():
 
 
 def test_client_uniform_and_pooled_differ_when_sizes_do():
-    task = image_task(ConvNet((3, 8, 8), (16,), 10), size=8)
+    task = image_task(paper((3, 8, 8), (16,), 10), size=8)
     uneven = Classification(task.data, task.network, [np.arange(10), np.arange(10, 160)])
     x = task.initial(0)
     answers = torch.cat([uneven.ask(x, piece) for piece in uneven.pieces()])[:160]
@@ -204,7 +205,7 @@ def test_client_uniform_and_pooled_differ_when_sizes_do():
 
 
 def test_a_fused_step_is_a_gradient_step():
-    task = image_task(ConvNet((3, 8, 8), (16,), 10, dropout=0.2), size=8, augment=Augment(flip=True))
+    task = image_task(paper((3, 8, 8), (16,), 10, dropout=0.2), size=8, augment=Augment(flip=True))
     local = fedawe.Local(fedawe.Rate(0.1), steps=3, batch=8)
     batches = task.batches(local.work(torch.tensor([1]), 2, 0))
     x = task.initial(0)[None]

@@ -7,10 +7,15 @@ import numpy as np
 import pytest
 import samples
 
-from fedawe import results as compare
+from fedawe.algorithms import PAPER
+from fedawe.core.describe import path_of
 from fedawe.core.errors import UserError
-from fedawe.core.palette import LOOKS
+from fedawe.core.palette import DASHES, LOOKS, looks
 from fedawe.report import plots
+from fedawe.results.choice import Choice
+from fedawe.results.curves import curve
+from fedawe.results.folder import load
+from fedawe.results.standings import Comparison, compare
 
 # Machado, Oliveira and Fernandes (2009), severity 1, on linear RGB.
 SIGHT = {
@@ -22,58 +27,107 @@ SIGHT = {
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> compare.Experiment:
-    return compare.load(samples.experiment(tmp_path_factory.mktemp("whole") / "x"))
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
+    return compare(load(samples.experiment(tmp_path_factory.mktemp("whole") / "x")))
 
 
 @pytest.mark.parametrize(("image", "magic"), [("png", b"\x89PNG"), ("pdf", b"%PDF"), ("svg", b"<?xml")])
-def test_every_figure_is_written(
-    whole: compare.Experiment, tmp_path: Path, image: plots.ImageFormat, magic: bytes
-) -> None:
+def test_every_figure_is_written(whole: Comparison, tmp_path: Path, image: plots.ImageFormat, magic: bytes) -> None:
     paths = plots.write_figures(whole, tmp_path / "figures", image)
     assert [path.stem for path in paths] == list(plots.FIGURES)
     assert all(path.read_bytes().startswith(magic) for path in paths)
 
 
-def test_the_same_figure_is_the_same_file(whole: compare.Experiment, tmp_path: Path) -> None:
+def test_the_same_figure_is_the_same_file(whole: Comparison, tmp_path: Path) -> None:
     for name in ("a.svg", "b.svg"):
-        plots.save(plots.accuracy_figure(whole), tmp_path / name)
+        plots.save(plots.curve_figure(whole), tmp_path / name)
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
 
 
-def test_an_unknown_format_is_refused(whole: compare.Experiment, tmp_path: Path) -> None:
+def test_an_unknown_format_is_refused(whole: Comparison, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"written as \.png, \.pdf or \.svg"):
-        plots.save(plots.accuracy_figure(whole), tmp_path / "x.gif")
+        plots.save(plots.curve_figure(whole), tmp_path / "x.gif")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_what_an_experiment_lacks_is_left_out(tmp_path: Path) -> None:
     out = samples.experiment(tmp_path / "q", task="quadratic", recorded=True, final={"fedawe": 1.0})
-    names = {name for name, make in plots.FIGURES.items() if make(compare.load(out)) is not None}
-    assert names == {"accuracy", "differences", "availability", "stripes", "staleness"}
+    found = compare(load(out))
+    names = {name for name, make in plots.FIGURES.items() if make(found, plots.Size()) is not None}
+    assert names == {"curves", "metrics", "differences", "availability", "stripes", "staleness"}
+    only = compare(load(samples.experiment(tmp_path / "t", ["new"], [0], task="text")))
+    assert plots.metrics_figure(only) is None
+    assert plots.difference_figure(only) is None
 
 
 def test_no_complete_run_is_said(tmp_path: Path) -> None:
     out = samples.experiment(tmp_path / "x", ["fedawe", "fedavg"], [0])
     samples.interrupt(out, "fedawe", 0)
     samples.diverge(out, "fedavg", 0)
-    figure = plots.accuracy_figure(compare.load(out))
+    figure = plots.curve_figure(compare(load(out)))
     assert [text.get_text() for text in figure.axes[0].texts] == ["no run is complete"]
 
 
-def test_the_curves_end_in_labels_with_the_window_means(whole: compare.Experiment) -> None:
-    axes = plots.accuracy_figure(whole).axes[0]
-    expected = {
-        f"{compare.display_name(s.label)} {100 * s.mean:.1f}"
-        for s in compare.compare(whole).standings
-        if s.mean is not None and not s.latest
-    }
-    assert {text.get_text() for text in axes.texts} == expected
+def test_the_curves_are_named_at_their_ends_and_contained(whole: Comparison) -> None:
+    figure = plots.curve_figure(whole)
+    axes = figure.axes[0]
+    assert {text.get_text() for text in axes.texts} == set(whole.runs.names.values())
+    assert axes.get_title() == axes.get_title("left") == ""
+    assert figure.texts == []  # no footnote
     assert len(axes.lines) == 8
-    curve = compare.curve(whole.complete("fedawe"), "test_accuracy")
-    assert curve is not None
+    found = curve(whole.runs.complete("fedawe"), "test_accuracy")
+    assert found is not None
     drawn = next(line for line in axes.lines if line.get_label() == "FedAWE")
-    assert np.asarray(drawn.get_ydata()) == pytest.approx(100 * curve.mean)
+    assert np.asarray(drawn.get_ydata()) == pytest.approx(100 * found.mean)
+    low, high = axes.get_ylim()
+    assert all(low <= y <= high for line in axes.lines for y in np.asarray(line.get_ydata()))
+
+
+def test_a_metric_that_falls_is_drawn_inside_a_logarithmic_axis(tmp_path: Path) -> None:
+    final = {"fedavg": 9.0, "new": 0.5}
+    out = samples.experiment(tmp_path / "x", ["fedavg", "new"], task="text", final=final, noise=0.1)
+    axes = plots.curve_figure(compare(load(out))).axes[0]
+    assert axes.get_yscale() == "log"
+    low, high = axes.get_ylim()
+    ends = [y for line in axes.lines for y in np.asarray(line.get_ydata())]
+    assert 0 < low < min(ends) < max(ends) < high
+    assert axes.get_ylabel() == "test perplexity"
+
+
+def test_algorithms_width_and_letters_can_be_chosen(whole: Comparison) -> None:
+    some = compare(whole.runs, Choice(algorithms=("mifa", "fedau")))
+    figure = plots.curve_figure(some, plots.Size(width=3.3, font=6))
+    assert figure.get_figwidth() == 3.3
+    axes = figure.axes[0]
+    assert [line.get_label() for line in axes.lines] == ["MIFA", "FedAU"]
+    assert axes.xaxis.label.get_fontsize() == 6
+    for size in ((0.5, 8), (5.5, 0)):
+        with pytest.raises(UserError, match=r"(width|font_size) is .*; expected"):
+            plots.Size(*size)
+
+
+def test_classes_are_not_joined_by_lines(whole: Comparison) -> None:
+    figure = plots.class_figure(whole)
+    assert figure is not None
+    drawn = figure.axes[0].lines
+    assert {line.get_linestyle() for line in drawn} == {"None"}
+    assert len({(line.get_color(), line.get_marker()) for line in drawn}) == 8
+
+
+def test_every_algorithm_of_the_paper_has_a_look() -> None:
+    assert set(LOOKS) == {path_of(algorithm) for algorithm in PAPER}
+
+
+def test_names_without_a_look_take_what_is_free() -> None:
+    fedavg, fedau = (path_of(algorithm) for algorithm in (PAPER[1], PAPER[4]))
+    found = looks({"a": "my:A", "FedAvg": fedavg, "b": "my:B", "tuned": fedavg, "fedau": fedau, "same": "my:A"})
+    assert list(found) == ["a", "FedAvg", "b", "tuned", "fedau", "same"]
+    assert (found["FedAvg"], found["fedau"]) == (LOOKS[fedavg], LOOKS[fedau])
+    assert len({look.light for look in found.values()}) == 6
+    many = looks({f"{n}": f"my:{n}" for n in range(8 * len(DASHES))})
+    assert len(set(many.values())) == 32
+    assert len({look.light for look in list(many.values())[:8]}) == 8
+    assert len(looks({f"{n}": fedavg for n in range(40)})) == 40
 
 
 def lab(colour: str, sight: str) -> np.ndarray:

@@ -14,14 +14,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from fedawe import report
-from fedawe import results as compare
-from fedawe.cli.report import Report, print_summary
+import fedawe
+from fedawe.cli.report import ReportCommand, print_summary
 from fedawe.core.errors import UserError
+from fedawe.report import page
+from fedawe.report.figures import end_range
 from fedawe.report.words import Words, suite_words, versus, words
-from fedawe.results import METRICS, Standing
+from fedawe.results.choice import Choice
+from fedawe.results.curves import curve
+from fedawe.results.folder import load, load_all
+from fedawe.results.standings import Standing, compare, paired
+from fedawe.results.suites import compare_all
 
-accuracy, distance = METRICS[0], METRICS[-1]
+accuracy = fedawe.Metric("test_accuracy", unit="%")
+distance = fedawe.Metric("distance", better="lower")
 
 
 @pytest.fixture(scope="module")
@@ -35,8 +41,8 @@ def own(whole: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(whole, tmp_path / "x"))
 
 
-def said(out: Path) -> Words:
-    return words(compare.compare(compare.load(out)))
+def said(out: Path, **choice: object) -> Words:
+    return words(compare(load(out), Choice(**choice)))  # type: ignore[arg-type]
 
 
 def topics(found: Words) -> dict[str, str]:
@@ -52,60 +58,125 @@ def topics(found: Words) -> dict[str, str]:
 def test_an_advantage_is_claimed_only_where_the_interval_shows_one(
     pairs: list[tuple[float, float]], metric: object
 ) -> None:
-    ours = Standing("fedawe", {seed: a for seed, (a, _) in enumerate(pairs)}, (), None, 1)
-    theirs = Standing("fedavg", {seed: b for seed, (_, b) in enumerate(pairs)}, (), None, 2)
-    d = compare.paired(ours.values, theirs.values)
+    ours = Standing("fedawe", "FedAWE", {seed: a for seed, (a, _) in enumerate(pairs)}, (), None, 1)
+    theirs = Standing("fedavg", "FedAvg", {seed: b for seed, (_, b) in enumerate(pairs)}, (), None, 2)
+    d = paired(ours.values, theirs.values)
     assert d is not None
     text = versus(metric, ours, theirs, d)  # type: ignore[arg-type]
     if d.low is None or d.high is None:
         assert "with one seed there is no interval" in text
-        assert "ahead" not in text
-        assert "behind" not in text
+        assert "better" not in text
+        assert "worse" not in text
     elif d.low <= 0 <= d.high:
-        assert text.startswith("FedAWE and FedAvg cannot be told apart")
+        assert text.startswith("There is no significant difference between FedAWE and FedAvg")
         assert "contains zero" in text
     else:
         better = (d.low > 0) == (metric is accuracy)
-        assert text.startswith(f"FedAWE is {'ahead of' if better else 'behind'} FedAvg: ")
+        assert text.startswith(f"FedAWE is {'better' if better else 'worse'} than FedAvg: ")
     assert ("higher than" in text) == (d.mean > 0)
     assert ("lower than" in text) == (d.mean < 0)
 
 
-def test_the_headline_is_about_fedawe_and_fedavg(whole: Path) -> None:
-    found = compare.compare(compare.load(whole)).standing("fedawe")
+def test_the_headline_is_the_best_against_the_baseline(whole: Path) -> None:
+    found = compare(load(whole)).standing("fedawe")
     assert found is not None
     assert found.difference is not None
     text = said(whole).headline
-    assert text.startswith("FedAWE is ahead of FedAvg: its test accuracy is ")
+    assert text.startswith("FedAWE is better than FedAvg: its test accuracy is ")
     assert f"{100 * found.difference.mean:.2f} points higher" in text
     assert "3 paired seeds" in text
+    assert said(whole, baseline="fedawe").headline.startswith("FedVARP is worse than FedAWE")  # the next best
+    assert said(whole, metric="test_loss", baseline="mifa").headline.startswith(
+        "FedAWE is better than MIFA: its test loss"
+    )
+    assert "MIFA" in said(whole, algorithms=("mifa", "f3ast")).headline
 
 
-def test_a_lead_of_the_other_is_told_too(tmp_path: Path) -> None:
+def test_no_difference_is_called_significant_whose_interval_contains_zero(tmp_path: Path) -> None:
+    final = {"fedawe": 0.7801, "fedavg": 0.78, "mifa": 0.9, "new": 0.2}
+    out = samples.experiment(tmp_path / "x", ["fedawe", "fedavg", "mifa", "new"], noise=0.02, final=final)
+    found = topics(said(out))["Against the baseline"]
+    assert found == "Better than FedAvg: MIFA; worse: new; no significant difference: FedAWE."
+    head = said(out, algorithms=("fedawe", "fedavg")).headline
+    assert head.startswith("There is no significant difference between FedAWE and FedAvg")
+
+
+def test_a_lead_of_the_baseline_is_told_too(tmp_path: Path) -> None:
     out = samples.experiment(tmp_path / "x", ["fedawe", "fedavg"], final={"fedawe": 0.5, "fedavg": 0.8})
-    assert said(out).headline.startswith("FedAWE is behind FedAvg")
+    assert said(out).headline.startswith("FedAWE is worse than FedAvg")
 
 
-def test_findings_name_the_best_the_rival_and_the_last_aggregate(whole: Path) -> None:
+def test_findings_name_the_best_the_baseline_and_the_last_aggregate(whole: Path) -> None:
     found = topics(said(whole))
     assert found["Best on average"].startswith("FedAWE with a test accuracy of 8")
-    assert "FedVARP" in found["Against the best of the others"]
-    assert "Ahead: " in found["The others against FedAvg"]
-    assert "behind: F3AST and FedAvg-all" in found["The others against FedAvg"]
-    latest = compare.compare(compare.load(whole)).standing("fedawe", latest=True)
-    ours = compare.compare(compare.load(whole)).standing("fedawe")
+    assert "worse: F3AST and FedAvg-all" in found["Against the baseline"]
+    latest, ours = (compare(load(whole)).standing("fedawe", variant) for variant in ("latest", ""))
     assert latest is not None
     assert ours is not None
     assert latest.mean is not None
     assert ours.mean is not None
-    assert f"{100 * (ours.mean - latest.mean):.2f} points below x̄" in found["x̄ and the last aggregate"]
-    assert "of 30 clients were there" in found["Availability"]
+    amount = f"{100 * (ours.mean - latest.mean):.2f} points lower than the model of FedAWE"
+    assert found["Last aggregate"].startswith(f"Its test accuracy is {amount}")
+    assert "of 30 clients were available" in found["Availability"]
+    assert found["Memory"].startswith("Versions of the model, for 30 clients: FedAWE kept ")
 
 
 def test_known_probabilities_are_called_what_they_are(tmp_path: Path) -> None:
     out = samples.experiment(tmp_path / "x", ["fedavg", "fedavg-known"], final={"fedavg-known": 0.9})
-    assert "nobody knows outside a simulation" in topics(said(out))["Best on average"]
-    assert said(out).headline == "FedAWE is not part of this experiment."
+    assert "not known outside a simulation" in topics(said(out))["Best on average"]
+
+
+def test_one_algorithm_is_not_compared(tmp_path: Path) -> None:
+    out = samples.experiment(tmp_path / "x", ["new"], noise=0.0, final={"new": 0.75})
+    assert said(out).headline.startswith("new has a test accuracy of 7")
+    assert "no other algorithm to compare" in said(out).headline
+
+
+def test_a_perplexity_is_reported_with_title_direction_and_intervals(tmp_path: Path) -> None:
+    """Six runs whose only metric falls; a diagnostic that says the opposite is shown and not ranked by."""
+    out = samples.experiment(tmp_path / "x", ["fedavg", "new"], task="text", final={"fedavg": 9.0, "new": 4.0})
+    found = compare(load(out))
+    d = found.standings[0].difference
+    assert d is not None
+    assert d.low is not None
+    assert d.high is not None
+    bounds = f"−{abs(d.low):.3f} to −{abs(d.high):.3f}"
+    assert words(found).headline == (
+        f"new is better than FedAvg: its test perplexity is {abs(d.mean):.3f} lower than FedAvg's "
+        f"(95 % interval of the difference {bounds}, 3 paired seeds)."
+    )
+    assert topics(words(found))["Best on average"].startswith("new with a test perplexity of ")
+    text = rendered(out)
+    assert "← lower (better) · higher →" in text
+    assert text.count('class="line better"') == 1
+    assert 'class="line worse"' not in text
+    data = figures_of(text)["e0"]
+    assert [metric["name"] for metric in data["metrics"]] == ["test_perplexity", "consensus", "active"]  # type: ignore[attr-defined]
+    assert data["metrics"][0]["log"] is True  # type: ignore[index]
+    low, high = data["metrics"][0]["end"]  # type: ignore[index]
+    assert 0 < low < 4 < 9 < high
+    console = Console(record=True, width=120, file=io.StringIO())
+    print_summary(fedawe.load(out), console)
+    assert re.search(r"1 +new +3 ", console.export_text())
+
+
+def test_what_has_no_direction_is_shown_and_not_ranked(tmp_path: Path) -> None:
+    out = samples.experiment(tmp_path / "x", ["fedavg", "new"], task="undeclared", final={"fedavg": 9.0, "new": 4.0})
+    found = said(out)
+    assert found.headline.startswith("Nothing is ranked by consensus, because no direction is declared")
+    assert found.warnings[0].startswith("Nothing is ranked: no metric declares whether higher or lower is better.")
+    assert not {"Best on average", "Against the baseline"} & set(topics(found))
+    text = rendered(out)
+    assert 'class="line better"' not in text
+    assert {"active", "consensus", "test_perplexity"} == {m["name"] for m in figures_of(text)["e0"]["metrics"]}  # type: ignore[attr-defined]
+
+
+def test_the_range_around_the_results_leaves_room_where_curves_come_from() -> None:
+    assert end_range([80.0, 90.0], accuracy, log=False) == (65.0, 94.0)
+    assert end_range([98.0, 99.0], accuracy, log=False)[1] == 100.0
+    low, high = end_range([1.0, 10.0], distance, log=True)
+    assert (low, high) == (pytest.approx(10**-0.4), pytest.approx(10**2.5))
+    assert end_range([0.0, 0.0], distance, log=False)[0] < 0 < end_range([0.0, 0.0], distance, log=False)[1]
 
 
 def test_one_seed_says_so(tmp_path: Path) -> None:
@@ -124,33 +195,39 @@ def test_runs_that_do_not_count_are_named(own: Path) -> None:
         "1 of 24 runs diverged: MIFA (seed 1). No mean includes them.",
         "2 of 24 runs are not finished: FedAU (seeds 0, 2). No mean includes them.",
         "1 of 24 runs is damaged on the disk: F3AST (seed 0). No mean includes them.",
-        "Not ranked, because seeds are missing that others have: FedAU, F3AST and MIFA.",
+        "Not ranked, because they lack seeds that others have: FedAU, F3AST and MIFA.",
     )
 
 
-def test_no_common_seed_is_no_comparison(own: Path) -> None:
+def test_an_algorithm_without_a_complete_run_is_not_compared(own: Path) -> None:
     for seed in (0, 1, 2):
         samples.diverge(own, "fedawe", seed)
-    assert "no seed in which both completed" in said(own).headline
+    assert said(own).headline.startswith("FedVARP is better than FedAvg")
+    with pytest.raises(UserError, match="no test accuracy in a seed that both completed"):
+        fedawe.load(own).difference("fedawe", "fedavg")
 
 
-def test_method_names_the_interval_that_is_printed(tmp_path: Path) -> None:
+def test_method_names_baseline_window_and_interval(tmp_path: Path) -> None:
     out = samples.experiment(tmp_path / "x", ["fedawe", "fedavg"], range(10))
-    experiment = compare.load(out)
-    student = " ".join(words(compare.compare(experiment)).method)
-    bootstrap = " ".join(words(compare.compare(experiment, interval="bootstrap")).method)
+    student = " ".join(said(out).method)
+    bootstrap = " ".join(said(out, interval="bootstrap", window=5, baseline="fedawe").method)
     assert "Student t intervals" in student
     assert "n − 1" in student
+    assert "The baseline is FedAvg; choose another with --baseline." in student
+    assert "rounds 15 to 60" in student
     assert "bootstrap intervals (BCa" in bootstrap
     assert "Student" not in bootstrap
+    assert "The baseline is FedAWE." in bootstrap
+    assert "evaluation after round 60" in bootstrap
 
 
-def test_a_suite_counts_where_fedawe_is_ahead(tmp_path: Path) -> None:
-    for name, ours in (("ahead", 0.9), ("behind", 0.5)):
-        samples.experiment(tmp_path / name, ["fedawe", "fedavg"], final={"fedawe": ours}, settings={"dynamics": name})
-    comparisons = [compare.compare(experiment) for experiment in compare.load_all(tmp_path)]
+def test_a_suite_counts_where_the_best_is_better_than_the_baseline(tmp_path: Path) -> None:
+    for name, ours in (("better", 0.9), ("worse", 0.5)):
+        final = {"fedawe": ours, "mifa": 0.3}
+        samples.experiment(tmp_path / name, ["mifa", "fedawe", "fedavg"], final=final, availability=name)
+    comparisons = compare_all(load_all(tmp_path), Choice())
     assert suite_words(comparisons, ["a", "b"]).headline == (
-        "Of 2 settings, FedAWE is ahead of FedAvg in 1 (a), behind FedAvg in 1 (b)."
+        "Of 2 settings, FedAWE, of the best mean rank, is better than FedAvg in 1 (a), worse than FedAvg in 1 (b)."
     )
 
 
@@ -182,21 +259,21 @@ class Page(HTMLParser):
 
 
 def rendered(out: Path) -> str:
-    return report.render(compare.load_all(out))
+    return page.render(compare_all(load_all(out), Choice()))
 
 
 def test_the_page_needs_nothing_else(whole: Path) -> None:
     text = rendered(whole)
-    page = Page(text)
-    assert all(link.startswith("#") or link == "data:," for link in page.asked), page.asked
-    assert sum(script.startswith("/**\n* plotly.js") for script in page.scripts) == 1
+    found = Page(text)
+    assert all(link.startswith("#") or link == "data:," for link in found.asked), found.asked
+    assert sum(script.startswith("/**\n* plotly.js") for script in found.scripts) == 1
     assert "default-src 'none'" in text
-    assert len(set(page.ids)) == len(page.ids)
-    assert all(link[1:] in page.ids for link in page.asked if link.startswith("#"))
+    assert len(set(found.ids)) == len(found.ids)
+    assert all(link[1:] in found.ids for link in found.asked if link.startswith("#"))
 
 
 def test_the_page_says_what_the_numbers_say(whole: Path) -> None:
-    found = compare.compare(compare.load(whole))
+    found = compare(load(whole))
     text = " ".join(Page(rendered(whole)).text)
     for standing in found.standings:
         assert standing.mean is not None
@@ -218,11 +295,11 @@ def test_figures_are_thinned_and_true(tmp_path: Path) -> None:
     metric = data["metrics"][0]  # type: ignore[index]
     assert len(metric["rounds"]) <= 201
     assert (metric["rounds"][0], metric["rounds"][-1]) == (0, 1500)
-    curve = compare.curve(compare.load(out).complete("fedavg"), "test_accuracy")
-    assert curve is not None
-    places = [curve.rounds.tolist().index(n) for n in metric["rounds"]]
-    assert metric["curves"]["fedavg"]["mean"] == pytest.approx((100 * curve.mean[places]).tolist(), rel=1e-4)
-    assert metric["curves"]["fedavg"]["std"] == pytest.approx((100 * curve.std[places]).tolist(), rel=1e-4)
+    found = curve(load(out).complete("fedavg"), "test_accuracy")
+    assert found is not None
+    places = [found.rounds.tolist().index(n) for n in metric["rounds"]]
+    assert metric["curves"]["fedavg"]["mean"] == pytest.approx((100 * found.mean[places]).tolist(), rel=1e-4)
+    assert metric["curves"]["fedavg"]["std"] == pytest.approx((100 * found.std[places]).tolist(), rel=1e-4)
     trace = data["traces"][0]  # type: ignore[index]
     assert len(trace["order"]) == 100
     assert trace["columns"] <= 500
@@ -231,13 +308,11 @@ def test_figures_are_thinned_and_true(tmp_path: Path) -> None:
 
 def test_ninety_six_runs_stay_under_eight_megabytes(tmp_path: Path) -> None:
     for dynamics in ("stationary", "staircase", "sine", "interleaved"):
-        samples.experiment(
-            tmp_path / "suite" / dynamics, rounds=2000, every=10, clients=100, settings={"dynamics": dynamics}
-        )
-    path = report.write(tmp_path / "suite")
-    assert path == tmp_path / "suite" / "report.html"
+        samples.experiment(tmp_path / "suite" / dynamics, rounds=2000, every=10, clients=100, availability=dynamics)
+    ReportCommand(tmp_path / "suite").run()
+    path = tmp_path / "suite" / "report.html"
     assert path.stat().st_size < 8_000_000
-    assert "Of 4 settings, FedAWE is ahead of FedAvg in 4" in path.read_text()
+    assert "Of 4 settings, FedAWE, of the best mean rank, is better than FedAvg in 4" in path.read_text()
 
 
 def spoilt_everything(out: Path) -> None:
@@ -281,15 +356,16 @@ def test_no_damage_makes_the_page_fail(own: Path, spoil: object) -> None:
     spoil(own)  # type: ignore[operator]
     text = rendered(own)
     figures_of(text)
-    print_summary(compare.load(own), Console(file=io.StringIO(), width=100))
+    print_summary(fedawe.load(own), Console(file=io.StringIO(), width=100))
 
 
 def test_names_cannot_break_the_page(tmp_path: Path) -> None:
     odd = "fedau(x=<b onload='1'>&amp;\")"
-    text = rendered(samples.experiment(tmp_path / "x", [odd, "fedavg", "fedawe"], settings={"task": "</script><b>"}))
+    task = {"class": "my:Task", "name": "</script><b>", "<b>": "<b>"}
+    text = rendered(samples.experiment(tmp_path / "x", [odd, "fedavg", "fedawe"], header={"task": task}))
     assert "<b>" not in text.split("<script>")[0]
     assert "<b onload" not in text.replace(json.dumps("<b onload"), "")
-    assert figures_of(text)["e0"]["algorithms"][2]["key"] == odd  # type: ignore[index]
+    assert figures_of(text)["e0"]["algorithms"][0]["key"] == odd  # type: ignore[index]
 
 
 def test_the_page_of_a_recorded_trace_and_of_quadratics(tmp_path: Path) -> None:
@@ -304,9 +380,9 @@ def test_the_page_of_a_recorded_trace_and_of_quadratics(tmp_path: Path) -> None:
 
 
 def test_the_command_writes_pages_tables_and_figures(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    Report(own).run()
-    Report(own, format="csv").run()
-    Report(own, format="tex", to=own / "t").run()
+    ReportCommand(own).run()
+    ReportCommand(own, format="csv").run()
+    ReportCommand(own, format="tex", to=own / "t").run()
     paths = [Path(line) for line in capsys.readouterr().out.splitlines()]
     names = [str(path.relative_to(own)) for path in paths]
     assert names == [
@@ -319,7 +395,7 @@ def test_the_command_writes_pages_tables_and_figures(own: Path, capsys: pytest.C
 
 def test_too_few_seeds_for_a_bootstrap_write_nothing(own: Path) -> None:
     with pytest.raises(UserError, match="needs 10 seeds"):
-        Report(own, interval="bootstrap").run()
+        ReportCommand(own, interval="bootstrap").run()
     assert not (own / "report.html").exists()
 
 
@@ -331,7 +407,7 @@ def test_a_wrong_folder_is_one_line_and_exit_code_two(
 
 def test_the_terminal_gets_the_table_and_the_headline(whole: Path) -> None:
     console = Console(record=True, width=120, file=io.StringIO())
-    print_summary(compare.load(whole), console)
+    print_summary(fedawe.load(whole), console)
     text = console.export_text()
     assert re.search(r"1 +FedAWE +3 +8\d\.\d\d ± 0\.\d\d +\+\d\.\d\d \[\d\.\d\d, \d\.\d\d\]", text)
-    assert "FedAWE is ahead of FedAvg" in text
+    assert "FedAWE is better than FedAvg" in text

@@ -10,8 +10,12 @@ import pytest
 import samples
 from playwright.sync_api import Browser, Page
 
-from fedawe import report
-from fedawe import results as compare
+import fedawe
+from fedawe.cli.report import ReportCommand
+from fedawe.results.curves import curve
+from fedawe.results.folder import load
+from fedawe.results.standings import compare
+from fedawe.results.summary import summary_table
 
 CURVES = "document.querySelector('[data-figure=curves]')"
 SHOWN = f"{CURVES}.data.filter(trace => trace.meta).map(trace => trace.meta)"  # the mean curves, by algorithm
@@ -25,7 +29,7 @@ def out(chromium: Browser, tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = samples.experiment(tmp_path_factory.mktemp("browser") / "x", rounds=100)
     samples.diverge(made, "mifa", 1)
     samples.interrupt(made, "fedau", 2)
-    report.write(made)
+    fedawe.load(made).report()
     return made
 
 
@@ -86,11 +90,14 @@ def choose(page: Page, control: str, value: object) -> None:
 
 def test_metric_spread_range_and_smoothing_change_the_curves(page: Page, out: Path) -> None:
     mean = f"{CURVES}.data.find(trace => trace.meta === 'fedavg').y"
-    curve = compare.curve(compare.load(out).complete("fedavg"), "train_loss")
-    assert curve is not None
-    narrow = page.evaluate(f"{CURVES}.layout.yaxis.range[0]")
+    found = curve(load(out).complete("fedavg"), "train_loss")
+    assert found is not None
+    whole = page.evaluate(f"{CURVES}.layout.yaxis.range[0]")
+    assert whole < min(page.evaluate(mean))  # nothing is cut off
+    choose(page, "range", "end")
+    assert page.evaluate(f"{CURVES}.layout.yaxis.range[0]") > whole
     choose(page, "range", "all")
-    assert page.evaluate(f"{CURVES}.layout.yaxis.range[0]") < narrow
+    assert page.evaluate(f"{CURVES}.layout.yaxis.range[0]") == whole
     lines = page.evaluate(f"{CURVES}.data.length")
     choose(page, "band", "none")
     assert page.evaluate(f"{CURVES}.data.length") == lines - 8
@@ -104,19 +111,52 @@ def test_metric_spread_range_and_smoothing_change_the_curves(page: Page, out: Pa
     assert page.evaluate(mean) == pytest.approx(smooth)
     choose(page, "smooth", 0)
     choose(page, "metric", "train_loss")
-    assert page.evaluate(mean) == pytest.approx(curve.mean.tolist(), rel=1e-4)
-    assert page.evaluate(f"{CURVES}.layout.yaxis.type") == "log"
+    assert page.evaluate(mean) == pytest.approx(found.mean.tolist(), rel=1e-4)
+
+
+# Where the mean curves are on the screen: pixels from the top of the plot, and how much of its width they take.
+DRAWN = """() => {
+  const plot = document.querySelector('[data-figure=curves]'), { h, w } = plot._fullLayout._size;
+  const paths = [...plot.querySelectorAll('.scatterlayer .trace')].map((trace) => trace.querySelector('path.js-line'));
+  return plot.data.map((trace, n) => [trace, paths[n]]).filter(([trace]) => trace.meta).map(([trace, path]) => {
+    const ends = [0, path.getTotalLength()].map((length) => path.getPointAtLength(length).y);
+    return { key: trace.meta, ends, height: h, width: path.getBBox().width / w };
+  });
+}"""
+
+
+@pytest.mark.parametrize("wide", [True, False])
+def test_a_loss_that_decides_opens_with_visible_curves(visit: Visit, tmp_path: Path, wide: bool) -> None:
+    """Six runs; the deciding metric falls over two magnitudes, on a logarithmic axis, or by little, on a linear one."""
+    final = {"fedavg": 9.0, "new": 0.6} if wide else {"fedavg": 90.0, "new": 70.0}
+    made = samples.experiment(tmp_path / "x", ["fedavg", "new"], task="text", final=final)
+    page = visit(fedawe.load(made).report())
+    show(page, "curves")
+    assert page.evaluate(f"{CURVES}.layout.yaxis.type") == ("log" if wide else "linear")
+    for choice in ("all", "end"):
+        choose(page, "range", choice)
+        drawn = page.evaluate(DRAWN)
+        assert {each["key"] for each in drawn} == {"fedavg", "new"}
+        for each in drawn:
+            first, last = each["ends"]  # pixels from the top of the plot
+            assert 0 < last < each["height"]
+            assert each["width"] > 0.9 or choice == "end"
+            assert first < last  # it falls
+            assert choice == "end" or first > 0
+        better, worse = (next(each["ends"][1] for each in drawn if each["key"] == key) for key in ("new", "fedavg"))
+        assert better - worse > 20  # the lower curve is the lower one on the screen, and one can see it
+    assert page.locator(".headline").inner_text().startswith("new is better than FedAvg: its test perplexity")
 
 
 def test_the_keyboard_reads_and_zooms_the_curves(page: Page, out: Path) -> None:
-    curve = compare.curve(compare.load(out).complete("fedavg"), "test_accuracy")
-    assert curve is not None
+    found = curve(load(out).complete("fedavg"), "test_accuracy")
+    assert found is not None
     page.locator("[data-figure=curves]").focus()
     page.keyboard.press("End")
     page.keyboard.press("ArrowLeft")
     told = page.evaluate("document.querySelector('.readout').textContent")
     assert told.startswith("Round 95: FedAWE ")
-    assert f"FedAvg {100 * curve.mean[-2]:.2f} %" in told
+    assert f"FedAvg {100 * found.mean[-2]:.2f} %" in told
     page.keyboard.press("+")
     assert page.evaluate(f"{CURVES}.layout.xaxis.range") == [50, 100]
     page.keyboard.press("0")
@@ -141,7 +181,7 @@ def test_tables_sort_and_what_is_missing_stays_last(page: Page) -> None:
 
 def test_downloads_contain_the_table_as_sorted(page: Page, out: Path) -> None:
     page.locator("[data-name=results] thead button").nth(1).click()
-    table = compare.summary_table(compare.compare(compare.load(out)))
+    table = summary_table(compare(load(out)))
     for kind in ("csv", "md", "tex"):
         with page.expect_download() as download:
             page.locator(f"[data-name=results] [data-export={kind}]").click()
@@ -158,7 +198,7 @@ def test_stripes_show_the_trace(page: Page, out: Path) -> None:
     show(page, "stripes")
     choose(page, "seed", 1)  # the second in the list
     drawn = page.evaluate("document.querySelector('[data-figure=stripes]').data[1].z")
-    trace = compare.load(out).traces[1]
+    trace = load(out).traces[1]
     order = page.evaluate("document.querySelector('[data-figure=stripes]').data[1].text.map(row => row[0])")
     clients = [int(text.split(",")[0].removeprefix("client ")) for text in order]
     assert drawn == trace.on[:, clients].T.astype(int).tolist()
@@ -184,10 +224,9 @@ def test_the_theme_can_be_chosen_and_paper_is_light(visit: Visit, out: Path) -> 
 
 def test_ninety_six_runs_are_drawn(visit: Visit, tmp_path: Path) -> None:
     for dynamics in ("stationary", "staircase", "sine", "interleaved"):
-        samples.experiment(
-            tmp_path / "x" / dynamics, rounds=2000, every=10, clients=100, settings={"dynamics": dynamics}
-        )
-    page = visit(report.write(tmp_path / "x"))
+        samples.experiment(tmp_path / "x" / dynamics, rounds=2000, every=10, clients=100, availability=dynamics)
+    ReportCommand(tmp_path / "x").run()
+    page = visit(tmp_path / "x" / "report.html")
     page.wait_for_function("document.documentElement.dataset.ready === 'yes'")
     assert page.locator("article").count() == 4
     for article in range(4):
@@ -205,6 +244,6 @@ def test_lesser_experiments_are_drawn_too(visit: Visit, tmp_path: Path, kind: st
     if kind == "no traces":
         for path in (*made.glob("traces/*"), *made.glob("clients/*")):
             path.unlink()
-    page = visit(report.write(made))
+    page = visit(fedawe.load(made).report())
     for figure in page.evaluate("[...document.querySelectorAll('[data-figure]')].map(plot => plot.dataset.figure)"):
         show(page, figure)

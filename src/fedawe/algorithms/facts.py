@@ -52,6 +52,13 @@ def is_received_mean(algorithm: Any) -> bool:
     return bool(getattr(algorithm, "received_mean", False))
 
 
+def needs_probabilities(algorithm: Any) -> bool:
+    """Whether it, or a rule inside it, needs the probabilities of every round, which are known in simulations only."""
+    if algorithm is None:
+        return False
+    return bool(getattr(algorithm, "needs_p", False)) or needs_probabilities(rule_inside(algorithm))
+
+
 def needs_plain_local(algorithm: Any) -> bool:
     """Whether its clients must train with plain SGD, without momentum or Adam."""
     return bool(getattr(algorithm, "plain_local", False))

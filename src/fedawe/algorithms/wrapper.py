@@ -11,6 +11,7 @@ from fedawe.algorithms import exchange
 from fedawe.algorithms.base import Algorithm, State
 from fedawe.algorithms.exchange import Broadcast, Upload
 from fedawe.algorithms.facts import (
+    deployed_form,
     diagnostics_of,
     further_models,
     initial_share,
@@ -107,6 +108,10 @@ class Wrapper(Generic[N]):
     def also(self, state: N) -> dict[str, Tensor]:
         """The rule's further models."""
         return dict(further_models(self.rule, state.own))
+
+    def deployed(self) -> Self:
+        """Around the rule as it is deployed."""
+        return replace(self, rule=deployed_form(self.rule))  # type: ignore[type-var]
 
     def initial_share(self, state: N) -> float:
         """The rule's."""

@@ -1,4 +1,4 @@
-"""`fedawe export`: records for the tools people already have."""
+"""`fedawe export`: Write all evaluations as one CSV table or as event files of TensorBoard."""
 
 import sys
 from dataclasses import dataclass
@@ -7,16 +7,15 @@ from typing import Literal
 
 from tyro.conf import Positional
 
-from fedawe import results as export
 from fedawe.experiments.flags import File
 
 
 @dataclass(frozen=True)
-class Export:
-    """Write all evaluations for other tools: one table as CSV, or TensorBoard's event files."""
+class ExportCommand:
+    """Write all evaluations for other tools: one table as CSV, or event files of TensorBoard."""
 
     folder: Positional[Path]
-    """what `fedawe run` wrote, or a folder of such folders"""
+    """what `fedawe run` or a deployment wrote, or a folder of such folders"""
     format: Literal["csv", "tensorboard"] = "csv"
     """csv: one row per evaluation; tensorboard: a folder of event files for every run"""
     out: File = None
@@ -25,11 +24,15 @@ class Export:
     def run(self) -> None:
         """Write it, and say where."""
         if self.format == "csv":
+            from fedawe.results.frame import write_csv
+
             out = self.out or self.folder / "records.csv"
-            export.write_csv(self.folder, out, _warn)
+            write_csv(self.folder, out, _warn)
         else:
+            from fedawe.results.events import write_tensorboard
+
             out = self.out or self.folder / "tensorboard"
-            export.write_tensorboard(self.folder, out, _warn)
+            write_tensorboard(self.folder, out, _warn)
         print(out)
 
 
@@ -37,4 +40,4 @@ def _warn(problem: str) -> None:
     print(f"fedawe: {problem}", file=sys.stderr)
 
 
-VERB = Export
+VERB = ExportCommand

@@ -1,68 +1,96 @@
-"""`fedawe report`: a page, figures or tables from records."""
+"""`fedawe report`: Write a page, figures or tables that compare the algorithms of an experiment."""
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from rich import box
-from rich.console import Console
-from rich.table import Table as RichTable
-from rich.text import Text
 from tyro.conf import Positional
 
-from fedawe import report
-from fedawe import results as compare
-from fedawe.core.files import new_folder, write_atomically
-from fedawe.experiments.flags import File
-from fedawe.report.words import words
+from fedawe.experiments.flags import File, Names, Word
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from fedawe.experiments.results import Results
+    from fedawe.results.standings import Comparison
 
 
 @dataclass(frozen=True)
-class Report:
-    """Sum up an experiment: a page in words, figures and tables, or single figures and tables for a paper."""
+class ReportCommand:
+    """Write a page that compares the algorithms of an experiment, or single figures and tables for a paper."""
 
     folder: Positional[Path]
-    """what `fedawe run` wrote, or a folder of such folders"""
+    """what `fedawe run` or a deployment wrote, or a folder of such folders"""
     format: Literal["html", "png", "pdf", "svg", "csv", "md", "tex"] = "html"
     """html: one page that needs no network; png, pdf, svg: figures; csv, md, tex: tables"""
     to: File = None
     """file of the page (default FOLDER/report.html), or folder (default FOLDER/figures, FOLDER/tables)"""
-    interval: compare.Interval = "student"
+    baseline: Word = None
+    """the algorithm to which differences are taken (default: FedAvg if it takes part, else the first)"""
+    metric: Word = None
+    """the metric by which algorithms are compared (default: the one that the task declares to decide)"""
+    algorithms: Names = ()
+    """which algorithms, by label or display name (default: all)"""
+    window: int = 50
+    """a run is summed up by the mean over the evaluations of so many last rounds"""
+    interval: Literal["student", "bootstrap"] = "student"
     """95 % intervals of paired differences: student, or bootstrap from 10 seeds on"""
+    width: float = 5.5
+    """width of a figure in inches"""
+    font_size: float = 8.0
+    """size of the letters in a figure, in points"""
 
     def run(self) -> None:
         """Write what was asked for, and say where."""
+        from fedawe.report.page import write_page
+        from fedawe.results.choice import Choice
+        from fedawe.results.folder import load_all
+        from fedawe.results.suites import compare_all
+
+        choice = Choice(self.metric, self.baseline, self.algorithms, self.window, self.interval)
+        comparisons = compare_all(load_all(self.folder), choice)
         if self.format == "html":
-            print(report.write(self.folder, self.to, interval=self.interval))
+            print(write_page(comparisons, self.to or self.folder / "report.html"))
             return
-        several = compare.load_all(self.folder)
-        for experiment in several:
-            below = Path() if len(several) == 1 else experiment.path.relative_to(self.folder)
-            for path in self._write(experiment, below):
+        for comparison in comparisons:
+            below = Path() if len(comparisons) == 1 else comparison.runs.path.relative_to(self.folder)
+            for path in self._write(comparison, below):
                 print(path)
 
-    def _write(self, experiment: compare.Experiment, below: Path) -> list[Path]:
+    def _write(self, comparison: "Comparison", below: Path) -> list[Path]:
         if self.format in ("png", "pdf", "svg"):
             from fedawe.report import plots
 
-            return plots.write_figures(experiment, (self.to or self.folder / "figures") / below, self.format)
+            size = plots.Size(self.width, self.font_size)
+            return plots.write_figures(comparison, (self.to or self.folder / "figures") / below, self.format, size)
+        from fedawe.core.files import new_folder, write_atomically
+        from fedawe.results.curves import speed_table
+        from fedawe.results.participation import class_table
+        from fedawe.results.summary import summary_table
+
         folder = new_folder((self.to or self.folder / "tables") / below)
-        found = compare.compare(experiment, interval=self.interval)
-        tables = [compare.summary_table(found), compare.speed_table(found), compare.class_table(found)]
         paths = []
-        for table in tables:
+        for table in (summary_table(comparison), speed_table(comparison), class_table(comparison)):
             if table is not None:
                 paths.append(folder / f"{table.name}.{self.format}")
                 write_atomically(paths[-1], str(table.export(self.format)).encode())  # type: ignore[arg-type]
         return paths
 
 
-def print_summary(experiment: compare.Experiment, console: Console | None = None) -> None:
+def print_summary(results: "Results", console: "Console | None" = None) -> None:
     """The result table and what it says, for a terminal."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from fedawe.report.words import words
+    from fedawe.results.summary import summary_table
+
     console = console or Console()
-    found = compare.compare(experiment)
-    table, said = compare.summary_table(found), words(found)
-    shown = RichTable(
+    comparison = results.compare()
+    table, said = summary_table(comparison), words(comparison)
+    shown = Table(
         box=box.SIMPLE_HEAD,
         title=table.caption,
         title_justify="left",
@@ -72,13 +100,12 @@ def print_summary(experiment: compare.Experiment, console: Console | None = None
     )
     for column in table.columns:
         shown.add_column(column.title, justify="right" if column.numeric else "left")
-    for row, label in zip(table.rows, table.labels, strict=True):
-        style = "bold" if label == experiment.the("fedawe") else ""
-        shown.add_row(*(Text(cell.text, style="bold" if cell.strong else style) for cell in row))
+    for row in table.rows:
+        shown.add_row(*(Text(cell.text, style="bold" if cell.strong else "") for cell in row))
     console.print(shown)
     console.print()
     for line in (*said.warnings, said.headline):
         console.print(line, highlight=False, markup=False)
 
 
-VERB = Report
+VERB = ReportCommand

@@ -102,10 +102,14 @@ def _array(value: Any) -> Fields:
     return {"shape": list(array.shape), "dtype": str(array.dtype), "sha256": digest}
 
 
+def path_of(thing: Any) -> str:
+    """Where a class or function is defined, as in `fedawe.algorithms.averages:FedAU`."""
+    return f"{getattr(thing, '__module__', None) or ''}:{getattr(thing, '__qualname__', repr(thing))}"
+
+
 def _named(kind: str, thing: Any) -> Fields:
-    module, name = getattr(thing, "__module__", None) or "", getattr(thing, "__qualname__", repr(thing))
-    out = {kind: f"{module}:{name}"}
-    if module.partition(".")[0] != "fedawe" and (definition := _definition(thing)) is not None:
+    out = {kind: path_of(thing)}
+    if out[kind].partition(":")[0].partition(".")[0] != "fedawe" and (definition := _definition(thing)) is not None:
         out["definition"] = definition
     return out
 

@@ -1,51 +1,57 @@
-"""One look per algorithm, for pages and figures alike; told apart with fewer colours too, and by the dashes."""
+"""One look per algorithm, for pages and figures alike: colours that everybody can tell apart, and dashes besides."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Literal
 
 Dash = Literal["solid", "dash", "dot", "dashdot"]
+DASHES: tuple[Dash, ...] = ("solid", "dash", "dot", "dashdot")
 
 
 @dataclass(frozen=True)
 class Look:
-    """A colour for light and one for dark paper, and a kind of line."""
+    """A colour on light paper, a colour on dark paper, and a kind of line."""
 
     light: str
     dark: str
     dash: Dash = "solid"
-    strong: bool = False
 
 
+# By class. The order is that in which other algorithms take the looks that are free.
 LOOKS = {
-    "fedawe": Look("#d55e00", "#ff7f32", strong=True),
-    "fedavg": Look("#1a1a1a", "#f5f5f5"),
-    "fedavg-all": Look("#6d7278", "#80858b", "dot"),
-    "fedavg-known": Look("#1f4fd8", "#3d6dff", "dash"),
-    "fedau": Look("#0b6e4f", "#35d09a"),
-    "f3ast": Look("#6b2c7d", "#b06ae0", "dot"),
-    "mifa": Look("#e36fb4", "#ff9ec0", "dash"),
-    "fedvarp": Look("#2aa3d8", "#6cc6ff", "dashdot"),
+    "fedawe.algorithms.fedawe:FedAWE": Look("#d55e00", "#ff7f32"),
+    "fedawe.algorithms.averages:FedAvgKnown": Look("#1f4fd8", "#3d6dff", "dash"),
+    "fedawe.algorithms.averages:FedAU": Look("#0b6e4f", "#35d09a"),
+    "fedawe.algorithms.memory:MIFA": Look("#e36fb4", "#ff9ec0", "dash"),
+    "fedawe.algorithms.memory:FedVARP": Look("#2aa3d8", "#6cc6ff", "dashdot"),
+    "fedawe.algorithms.averages:F3AST": Look("#6b2c7d", "#b06ae0", "dot"),
+    "fedawe.algorithms.averages:FedAvg": Look("#1a1a1a", "#f5f5f5"),
+    "fedawe.algorithms.averages:FedAvgAll": Look("#6d7278", "#80858b", "dot"),
 }
-UNKNOWN = Look("#8a6d3b", "#c9a66b")
-
-DASHES: tuple[Dash, ...] = ("solid", "dash", "dot", "dashdot")
 
 
-def looks(labels: tuple[str, ...]) -> dict[str, Look]:
-    """The look of every label; variants of one algorithm share its colour and differ in the dash.
+def looks(kinds: Mapping[str, str]) -> dict[str, Look]:
+    """The look of every label, from its class: the first of a class that has a look gets it, others what is free.
 
-    >>> [look.dash for look in looks(("fedau", "fedau(K=20)")).values()]
-    ['solid', 'dash']
+    When all colours are taken they are used again with other dashes, so that 32 labels have looks of their own.
+
+    >>> found = looks({"mine": "my.rules:Mine", "FedAWE": "fedawe.algorithms.fedawe:FedAWE"})
+    >>> found["FedAWE"].light, found["mine"].light
+    ('#d55e00', '#1f4fd8')
     """
     out: dict[str, Look] = {}
-    for label in labels:
-        base = LOOKS.get(_base(label), UNKNOWN)
-        before = sum(_base(other) == _base(label) for other in out)
-        dash = DASHES[(DASHES.index(base.dash) + before) % len(DASHES)]
-        out[label] = Look(base.light, base.dark, dash, base.strong and not before)
-    return out
+    for label, kind in kinds.items():
+        look = LOOKS.get(kind)
+        if look is not None and look not in out.values():
+            out[label] = look
+    free = [_turned(look, turn) for turn in range(len(DASHES)) for look in LOOKS.values()]
+    left = [look for look in free if look not in out.values()]
+    others = [label for label in kinds if label not in out]
+    for n, label in enumerate(others):
+        out[label] = left[n % len(left)] if left else free[n % len(free)]
+    return {label: out[label] for label in kinds}
 
 
-def _base(label: str) -> str:
-    """The algorithm that a label is of, without its options."""
-    return label.partition("(")[0]
+def _turned(look: Look, turn: int) -> Look:
+    """The same colour with another dash."""
+    return replace(look, dash=DASHES[(DASHES.index(look.dash) + turn) % len(DASHES)])

@@ -34,11 +34,12 @@ from fedawe.core.files import new_folder, write_atomically
 from fedawe.deploy.about import MAY_DIFFER
 from fedawe.deploy.session import Progress
 from fedawe.deploy.store import Index, Store
-from fedawe.experiments.folder import HEAD, other, path_of_run
+from fedawe.experiments.checkpoint import KEPT, digest_of, newest_first
+from fedawe.experiments.folder import other, path_of_run
 from fedawe.results import record as records
+from fedawe.results.head import HEAD, head_content
 from fedawe.results.record import FORMAT, Line, Record
 
-KEPT = 2  # the newest, and the one before in case the newest is damaged
 PATIENCE = 60.0  # seconds that a server app which is going down may still hold the folder
 MODEL, INITIAL = "model.safetensors", "initial.safetensors"
 
@@ -76,6 +77,8 @@ class Folder:
                         self.writer.__exit__()
         except filelock.Timeout:
             raise UserError(f"{self.out} is in use by another server app; stop it, or choose another out") from None
+        except PermissionError as error:
+            raise UserError(f"{error.filename or self.out}: cannot be written ({error.strerror})") from None
 
     def _prepare(self) -> None:
         """Refuses the folder of something else; then writes what all readers look for first."""
@@ -89,15 +92,16 @@ class Folder:
                 self._check({name: value for name, value in was.items() if name not in MAY_DIFFER})
         self.store = Store(new_folder(self.path) / "versions", self.max_versions)
         header = self.header
-        names = ("task", "availability", "p", "rounds", "evaluate_every", "evaluate_received")
+        names = ("task", "availability", "p", "rounds", "evaluate_every", "evaluate_last", "evaluate_received")
         head = {
             "format": FORMAT,
             "command": "",
             "experiment": {name: header[name] for name in names},
+            "algorithms": [header["label"]],
             "stacked": False,
             "environment": header["versions"],
         }
-        write_atomically(self.out / HEAD, (json.dumps(head, indent=1) + "\n").encode())
+        write_atomically(self.out / HEAD, head_content(head))
 
     def _check(self, was: Line) -> None:
         if (found := first_difference(was, self.meant)) is not None:
@@ -105,7 +109,7 @@ class Folder:
 
     def load(self, fresh: Progress, warn: Callable[[str], None]) -> Progress:
         """Where to go on: the newest checkpoint that is undamaged, or `fresh` if there is none."""
-        found, damaged = self._newest_first(), []
+        found, damaged = newest_first(self.path), []
         for path in found:
             try:
                 progress, index = self._read(path, fresh.state)
@@ -144,9 +148,9 @@ class Folder:
         content = safetensors.torch.save(
             {name: tensor.contiguous() for name, tensor in tensors.items()}, {"fedawe": json.dumps(said)}
         )
-        write_atomically(self.path / f"checkpoint-{progress.rounds:08d}-{_digest(content)}.safetensors", content)
+        write_atomically(self.path / f"checkpoint-{progress.rounds:08d}-{digest_of(content)}.safetensors", content)
         self.indexes = [index, *self.indexes][:KEPT]
-        for old in self._newest_first()[KEPT:]:
+        for old in newest_first(self.path)[KEPT:]:
             old.unlink(missing_ok=True)
         self.store.prune(*self.indexes)
         self._follow(progress)
@@ -188,7 +192,7 @@ class Folder:
             content = path.read_bytes()
         except OSError as error:
             raise _Damaged(f"{path}: cannot be read ({error.strerror})") from None
-        if _digest(content) != path.stem.split("-")[2]:
+        if digest_of(content) != path.stem.split("-")[2]:
             raise _Damaged(f"{path}: is damaged")
         with safetensors.safe_open(path, "pt") as opened:
             said = json.loads(opened.metadata()["fedawe"])
@@ -204,13 +208,6 @@ class Folder:
         on = np.unpackbits(packed, axis=1, count=like.m).astype(bool)
         return Progress(state, on, said["roster"], said["lines"]), said["rows"]
 
-    def _newest_first(self) -> list[Path]:
-        return sorted(self.path.glob("checkpoint-*-*.safetensors"), reverse=True)
-
 
 class _Damaged(Exception):
     """A checkpoint that cannot be used."""
-
-
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()[:16]

@@ -11,9 +11,9 @@ from fedawe.availability.trace import Trace
 from fedawe.core.errors import UserError
 from fedawe.core.files import read_npz
 from fedawe.experiments import checkpoint
-from fedawe.experiments.folder import HEAD, read_head
 from fedawe.experiments.run import MODEL
 from fedawe.results import record as records
+from fedawe.results.head import HEAD, read_head
 
 
 def problems(folder: Path) -> Iterator[str]:

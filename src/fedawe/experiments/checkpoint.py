@@ -16,7 +16,7 @@ KEPT = 2  # the newest, and the one before in case the newest is damaged
 def save(folder: Path, state: State) -> None:
     """The state after its round; all but the newest two are removed."""
     content = to_bytes(pack(state))
-    write_atomically(folder / f"checkpoint-{state.t + 1:08d}-{_digest(content)}.safetensors", content)
+    write_atomically(folder / f"checkpoint-{state.t + 1:08d}-{digest_of(content)}.safetensors", content)
     prune(folder, KEPT)
 
 
@@ -49,8 +49,9 @@ def newest_first(folder: Path) -> list[Path]:
 
 def is_whole(path: Path) -> bool:
     """Whether a checkpoint is as it was written: its name holds its checksum."""
-    return _digest(path.read_bytes()) == path.stem.split("-")[2]
+    return digest_of(path.read_bytes()) == path.stem.split("-")[2]
 
 
-def _digest(content: bytes) -> str:
+def digest_of(content: bytes) -> str:
+    """What the name of a checkpoint holds."""
     return hashlib.sha256(content).hexdigest()[:16]

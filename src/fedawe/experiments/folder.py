@@ -9,14 +9,11 @@ OUT/fedawe/seed-0/model.safetensors
 All of it follows from the experiment, so a file that is damaged is written again.
 """
 
-import hashlib
 import io
-import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import filelock
 import numpy as np
@@ -28,19 +25,13 @@ from fedawe.core.errors import UserError
 from fedawe.core.files import new_folder, write_atomically
 from fedawe.experiments.definition import Definition, Population
 from fedawe.results import record as records
+from fedawe.results.head import HEAD, folder_name, head_content, read_head
 from fedawe.results.record import FORMAT
-
-HEAD = "experiment.json"
-LONGEST = 200  # characters of a folder name
 
 
 def path_of_run(out: Path, label: str, seed: int) -> Path:
-    """Where a run is kept: characters of the label that cannot be in a file name are quoted, and a label that is too
-    long for one is cut."""
-    name = quote(label, safe="()=,. +")
-    if len(name) > LONGEST:
-        name = f"{name[: LONGEST - 17]}~{hashlib.sha256(label.encode()).hexdigest()[:16]}"
-    return out / name / f"seed-{seed}"
+    """Where a run is kept."""
+    return out / folder_name(label) / f"seed-{seed}"
 
 
 class Folder:
@@ -122,6 +113,7 @@ class Folder:
             "format": FORMAT,
             "command": self.command if was is None else was.get("command", self.command),
             "experiment": self.experiment.described(),
+            "algorithms": list(dict.fromkeys([*(was or {}).get("algorithms", []), *self.experiment.algorithms])),
             "stacked": stacked,
             "environment": now if was is None else was.get("environment", now),
         }
@@ -148,24 +140,6 @@ class Folder:
                 if len(before) == trace.rounds:
                     return
         trace.save(path)
-
-
-def head_content(head: dict[str, Any]) -> bytes:
-    """What `experiment.json` holds: the head, and a checksum of it."""
-    return (json.dumps({**head, "sha256": _checksum(head)}, indent=1) + "\n").encode()
-
-
-def read_head(path: Path) -> dict[str, Any] | None:
-    """The head in `experiment.json`; None if it is damaged."""
-    try:
-        head = json.loads(path.read_text(encoding="utf-8"))
-        return head if isinstance(head, dict) and head.pop("sha256", None) == _checksum(head) else None
-    except (ValueError, RecursionError):
-        return None
-
-
-def _checksum(head: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(head, sort_keys=True).encode()).hexdigest()
 
 
 def other(name: str, before: Any, now: Any) -> str:

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from fedawe.availability.trace import Trace
+from fedawe.core.metric import Metric
 from fedawe.core.palette import Look, looks
-from fedawe.report.plots.outcome import interesting_range
-from fedawe.results.curves import Curve, curve
-from fedawe.results.folder import Array, Experiment, display_name
-from fedawe.results.metrics import Metric, metrics_of
+from fedawe.results.curves import Curve, curve, logarithmic
+from fedawe.results.folder import Array, RunSet
+from fedawe.results.metrics import metrics_of, variants_of
 from fedawe.results.participation import Counts, by_class, echo_counts, staleness_counts
 from fedawe.results.standings import Comparison
 
@@ -25,58 +25,92 @@ Json = dict[str, Any]
 
 def figures(comparison: Comparison, stripes: int) -> Json:
     """All that the figures of one experiment need; stripes for so many seeds at most."""
-    experiment = comparison.experiment
+    runs = comparison.runs
     return {
-        "algorithms": _algorithms(experiment),
-        "metrics": [_metric(experiment, metric, comparison) for metric in metrics_of(experiment)],
+        "algorithms": _algorithms(comparison),
+        "metrics": [_metric(metric, comparison) for metric in _shown(comparison)],
         "partial": _partial(comparison),
-        "traces": [_trace(seed, trace) for seed, trace in list(experiment.traces.items())[:stripes]],
-        "probabilities": _probabilities(experiment),
-        "echoes": _histogram([echo_counts(trace) for trace in experiment.traces.values()]),
-        "staleness": _histogram([staleness_counts(trace) for trace in experiment.traces.values()]),
+        "traces": [_trace(seed, trace) for seed, trace in list(runs.traces.items())[:stripes]],
+        "probabilities": _probabilities(runs),
+        "echoes": _histogram([echo_counts(trace) for trace in runs.traces.values()]),
+        "staleness": _histogram([staleness_counts(trace) for trace in runs.traces.values()]),
         "classes": _classes(comparison),
     }
 
 
-def _algorithms(experiment: Experiment) -> list[Json]:
+def _shown(comparison: Comparison) -> list[Metric]:
+    """The metrics to choose from, first the one by which the algorithms are compared."""
+    others = [metric for metric in metrics_of(comparison.runs) if metric.name != comparison.metric.name]
+    return [comparison.metric, *others]
+
+
+def _algorithms(comparison: Comparison) -> list[Json]:
+    runs, strong = comparison.runs, comparison.emphasised
+
     def entry(key: str, name: str, look: Look, shown: bool) -> Json:
         return {"key": key, "name": name, "light": look.light, "dark": look.dark, "dash": look.dash} | {
-            "strong": look.strong and shown,
+            "strong": key in strong,
             "shown": shown,
         }
 
-    styles = looks(experiment.labels)
-    out = [entry(label, display_name(label), look, True) for label, look in styles.items()]
-    for label, look in styles.items():
-        if any(name.startswith("latest_") for run in experiment.of(label) for name in _fields(run.record.evaluations)):
+    styles = looks(runs.kinds)
+    out = [entry(label, runs.names[label], look, True) for label, look in styles.items()]
+    for standing in comparison.standings:
+        if standing.variant:
+            look = styles[standing.label]
             faint = Look(look.light, look.dark, "dot")
-            out.append(entry(f"{label}/latest", f"{display_name(label)}, last aggregate", faint, False))
+            out.append(entry(f"{standing.label}/{standing.variant}", standing.name, faint, False))
     return out
 
 
-def _fields(evaluations: Sequence[Json]) -> list[str]:
-    return list(evaluations[0]) if evaluations else []
-
-
-def _metric(experiment: Experiment, metric: Metric, comparison: Comparison) -> Json:
-    """The curves of one metric; seed by seed only for the metric that decides."""
-    decides, curves = metric == comparison.metric, dict[str, Json]()
-    for label in experiment.labels:
-        for key, name in ((label, metric.name), (f"{label}/latest", f"latest_{metric.name}")):
-            found = curve(experiment.complete(label), name)
-            if found is not None:
-                curves[key] = _curve(found, metric, decides)
+def _metric(metric: Metric, comparison: Comparison) -> Json:
+    """The curves of one metric; seed by seed only for the metric that is compared."""
+    runs, compared, found = comparison.runs, metric == comparison.metric, dict[str, Curve]()
+    for label in runs.labels:
+        names = {label: metric.name, **{f"{label}/{each}": f"{each}_{metric.name}" for each in variants_of(runs)}}
+        for key, name in names.items():
+            line = curve(runs.complete(label), name)
+            if line is not None and line.by_seed.ndim == 2:
+                found[key] = line
+    curves = {key: _curve(line, metric, compared) for key, line in found.items()}
     # Nearly always all curves are evaluated at the same rounds, which then need not be repeated.
     rounds: list[int] = next((drawn["x"] for drawn in curves.values()), [])
     for drawn in curves.values():
         if drawn["x"] == rounds:
             del drawn["x"]
-    out = {"name": metric.name, "title": metric.title, "share": metric.share, "rounds": rounds, "curves": curves}
-    finals = [s.mean for s in comparison.standings if s.mean is not None and not s.latest]
-    if decides and finals:
+    log = logarithmic(metric, list(found.values()))
+    out: Json = {
+        "name": metric.name,
+        "title": metric.title,
+        "unit": metric.unit,
+        "share": metric.share,
+        "log": log,
+        "rounds": rounds,
+        "curves": curves,
+    }
+    finals = [s.mean for s in comparison.main if s.mean is not None]
+    finals += [float(line.mean[-1]) for key, line in found.items() if key in runs.labels and len(line.rounds)]
+    if compared and finals and metric.sign:
         scale = 100 if metric.share else 1
-        out["range"] = [short(bound) for bound in interesting_range([scale * final for final in finals], metric)]
+        out["end"] = [short(bound) for bound in end_range([scale * final for final in finals], metric, log)]
     return out
+
+
+def end_range(finals: Sequence[float], metric: Metric, log: bool) -> tuple[float, float]:
+    """Where results and ends of curves lie, with more room on the side that curves come from.
+
+    >>> end_range([2.0, 4.0], Metric("loss", better="lower"), log=False)
+    (1.2, 7.0)
+    """
+    values = [math.log10(final) for final in finals] if log else list(finals)
+    least = 4.0 if metric.share else 1e-3 * max(abs(value) for value in values)
+    spread = max(max(values) - min(values), least) or 1.0
+    behind, ahead = 1.5 * spread, 0.4 * spread
+    below, above = (behind, ahead) if metric.sign > 0 else (ahead, behind)
+    low, high = min(values) - below, max(values) + above
+    if metric.share:
+        return max(0.0, low), min(100.0, high)
+    return (10**low, 10**high) if log else (low, high)
 
 
 def _curve(found: Curve, metric: Metric, seeds: bool) -> Json:
@@ -109,7 +143,7 @@ def thinned(n: int) -> list[int]:
 def _partial(comparison: Comparison) -> list[Json]:
     """The runs that do not count, as far as they went."""
     metric, out = comparison.metric, []
-    for run in comparison.experiment.runs:
+    for run in comparison.runs.runs:
         series = run.series(metric.name)
         if run.status != "complete" and series:
             rounds = sorted(series)
@@ -120,16 +154,16 @@ def _partial(comparison: Comparison) -> list[Json]:
 
 
 def _trace(seed: int, trace: Trace) -> Json:
-    """Who was there when, the most available client first, and how many were there."""
+    """Which clients were available when, the most available client first, and how many there were."""
     shares = trace.on.mean(0)
     order = np.argsort(-shares, kind="stable")
     if len(order) > ROWS:
         order = order[np.linspace(0, len(order) - 1, ROWS).round().astype(int)]
     width = math.ceil(trace.rounds / COLUMNS) if trace.rounds > 2 * COLUMNS else 1
     starts = np.arange(0, trace.rounds, width)
-    there = np.add.reduceat(trace.on[:, order].astype(np.float64), starts, axis=0)  # [columns, rows]
+    available = np.add.reduceat(trace.on[:, order].astype(np.float64), starts, axis=0)  # [columns, rows]
     widths = np.diff(np.append(starts, trace.rounds))
-    levels = np.rint(there / widths[:, None] * 255).astype(np.uint8).T  # [rows, columns]
+    levels = np.rint(available / widths[:, None] * 255).astype(np.uint8).T  # [rows, columns]
     packed = levels.tobytes() if width > 1 else np.packbits(levels > 0, axis=1).tobytes()
     active = np.add.reduceat(trace.on.sum(1), starts) / widths
     return {
@@ -144,12 +178,12 @@ def _trace(seed: int, trace: Trace) -> Json:
     }
 
 
-def _probabilities(experiment: Experiment) -> Json | None:
-    """How the base probabilities are spread; of a recorded trace, how often each client was there."""
-    found = [clients.p for clients in experiment.clients.values() if clients.p is not None]
+def _probabilities(runs: RunSet) -> Json | None:
+    """How the base probabilities are distributed; of a recorded trace, how often each client was available."""
+    found = [clients.p for clients in runs.clients.values() if clients.p is not None]
     known = bool(found)
     if not known:
-        found = [trace.on.mean(0) for trace in experiment.traces.values()]
+        found = [trace.on.mean(0) for trace in runs.traces.values()]
     if not found:
         return None
     counts, edges = np.histogram(np.clip(np.concatenate(found), 0, 1), bins=20, range=(0, 1))
@@ -172,18 +206,21 @@ def _histogram(counts: Sequence[Counts]) -> Json | None:
 
 
 def _classes(comparison: Comparison) -> Json | None:
-    found = by_class(comparison.experiment)
+    found = by_class(comparison)
     if not found:
         return None
+    metric = next(iter(found.values())).metric
+    scale = 100 if metric.share else 1
     views: dict[str, Json] = {}
     for label, view in found.items():
-        views[label] = {"x": shorts(100 * view.availability.mean(0)), "y": shorts(100 * view.accuracy.mean(0))}
+        views[label] = {"x": shorts(100 * view.availability.mean(0)), "y": shorts(scale * view.values.mean(0))}
         views[label]["classes"] = [", ".join(map(str, dict.fromkeys(place))) for place in view.classes.T.tolist()]
-        base = found.get(comparison.reference or "")
+        base = found.get(comparison.baseline or "")
         if base is not None and base.seeds == view.seeds:
-            views[label]["difference"] = shorts(100 * (view.accuracy - base.accuracy).mean(0))
-    reference = None if comparison.reference not in found else display_name(str(comparison.reference))
-    return {"views": views, "reference": reference, "seeds": max(len(view.seeds) for view in found.values())}
+            views[label]["difference"] = shorts(scale * (view.values - base.values).mean(0))
+    to = None if comparison.baseline not in found else comparison.runs.names[str(comparison.baseline)]
+    most = max(len(view.seeds) for view in found.values())
+    return {"views": views, "baseline": to, "seeds": most, "heading": metric.heading, "share": metric.share}
 
 
 def short(value: float) -> float:

@@ -4,60 +4,71 @@ from collections import Counter
 from collections.abc import Sequence
 
 from fedawe.report.grammar import counted, listed
-from fedawe.results.folder import Run, Status, display_name
-from fedawe.results.standings import BOOTSTRAP_SEEDS, Comparison, window_words
+from fedawe.results.folder import RunResult, RunSet, Status
+from fedawe.results.standings import BOOTSTRAP_SEEDS, Comparison
+from fedawe.results.summary import window_words
 
 
 def warnings(comparison: Comparison) -> list[str]:
     """Runs that do not count, and what cannot be said."""
-    experiment = comparison.experiment
-    total, out = len(experiment.runs), []
+    runs, out = comparison.runs, [comparison.note] if comparison.note else []
     told: dict[Status, str] = {
         "diverged": "diverged",
         "unfinished": "not finished",
         "damaged": "damaged on the disk",
     }
-    counts = Counter(run.status for run in experiment.runs)
+    counts = Counter(run.status for run in runs.runs)
     for status, phrase in told.items():
         if counts[status]:
-            runs = [run for run in experiment.runs if run.status == status]
+            found = [run for run in runs.runs if run.status == status]
             verb = "" if status == "diverged" else "is " if counts[status] == 1 else "are "
-            out.append(
-                f"{counts[status]} of {counted(total, 'run')} {verb}{phrase}: {_where(runs)}. No mean includes them."
-            )
-    if len(experiment.seeds) == 1:
-        out.append("One seed: no standard deviation and no interval can be given. Three seeds are a beginning.")
-    partial = [s.name for s in comparison.standings if s.rank is None and s.values and not s.latest]
-    if partial:
-        out.append(f"Not ranked, because seeds are missing that others have: {listed(partial)}.")
-    return [*out, *experiment.problems]
+            total = counted(len(runs.runs), "run")
+            out.append(f"{counts[status]} of {total} {verb}{phrase}: {_where(runs, found)}. No mean includes them.")
+    if len(runs.seeds) == 1:
+        out.append("One seed: no standard deviation and no interval can be given. Use at least three seeds.")
+    partial = [s.name for s in comparison.main if s.rank is None and s.values]
+    if partial and comparison.metric.sign:
+        out.append(f"Not ranked, because they lack seeds that others have: {listed(partial)}.")
+    return [*out, *runs.problems]
 
 
-def _where(runs: Sequence[Run]) -> str:
+def _where(runs: RunSet, found: Sequence[RunResult]) -> str:
     """Which runs, by algorithm."""
     seeds: dict[str, list[str]] = {}
-    for run in runs:
-        seeds.setdefault(display_name(run.label), []).append(str(run.seed))
+    for label in runs.labels:
+        for run in found:
+            if run.label == label:
+                seeds.setdefault(runs.names[label], []).append(str(run.seed))
     places = [f"{name} (seed{'' if len(s) == 1 else 's'} {', '.join(s)})" for name, s in seeds.items()]
     return listed(places)
 
 
 def method(comparison: Comparison) -> list[str]:
     """How to read the numbers."""
-    metric = comparison.metric
+    metric, choice = comparison.metric, comparison.choice
+    direction = f" ({metric.better} is better)" if metric.better else ""
     out = [
-        f"A run is summed up by its {metric.title}: {window_words(comparison)}.",
+        f"A run is summed up by its {metric.title}{direction}: {window_words(comparison)}. "
+        "Choose with --metric and --window.",
         "The standard deviation is over seeds, with n − 1 in the denominator.",
-        "All algorithms of one seed share the partition, the trace and the initial model, "
-        "so differences are taken seed by seed.",
     ]
-    if comparison.interval == "student":
+    if comparison.baseline is not None:
+        why = "" if choice.baseline else "; choose another with --baseline"
+        out.append(f"The baseline is {comparison.runs.names[comparison.baseline]}{why}.")
+    out.append(
+        "All algorithms of one seed share the partition, the trace and the initial model, "
+        "so differences are taken seed by seed."
+    )
+    if choice.interval == "student":
         text = "Intervals are 95 % Student t intervals of the mean of these paired differences"
         if max((len(s.values) for s in comparison.standings), default=0) >= BOOTSTRAP_SEEDS:
             text += " (a bootstrap is available with --interval bootstrap)"
-        else:
-            text += f"; a bootstrap would mean little with fewer than {BOOTSTRAP_SEEDS} seeds"
     else:
         text = "Intervals are 95 % bootstrap intervals (BCa, 9,999 resamples of the seeds) of the mean of these"
         text += " paired differences"
-    return [*out, text + ".", "They are not adjusted for there being several comparisons."]
+    return [
+        *out,
+        f"{text}.",
+        "A difference is called significant where its interval does not contain zero. Intervals are not adjusted for "
+        "several comparisons, nor for the best algorithm being chosen by the same numbers.",
+    ]

@@ -1,6 +1,6 @@
 """Puts words, tables and figures together: one HTML file that needs nothing else."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -8,14 +8,17 @@ from typing import Any
 import jinja2
 from plotly.offline import get_plotlyjs
 
+from fedawe.core.files import write_atomically
 from fedawe.core.palette import looks
 from fedawe.report.figures import figures
 from fedawe.report.words import Words, suite_words, words
 from fedawe.results.curves import speed_table
-from fedawe.results.folder import Experiment, Run, display_name
+from fedawe.results.fields import said
+from fedawe.results.folder import RunResult, RunSet
 from fedawe.results.participation import class_table
-from fedawe.results.standings import Comparison, Interval, compare, summary_table
+from fedawe.results.standings import Comparison
 from fedawe.results.suites import describe, overview_table, titles
+from fedawe.results.summary import summary_table
 from fedawe.results.tables import MISSING, Cell, Column, Format, Table
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -30,7 +33,7 @@ class Forest:
     low: float | None
     high: float | None
     zero: float | None
-    sign: int  # +1 better, -1 worse, 0 not told apart
+    sign: int  # +1 better, -1 worse, 0 no significant difference
 
 
 @dataclass(frozen=True)
@@ -39,35 +42,50 @@ class Section:
 
     key: str
     title: str
-    experiment: Experiment
+    runs: RunSet
     comparison: Comparison
     words: Words
     results: Table
     forest: tuple[Forest, ...]
     speed: Table | None
     classes: Table | None
-    runs: Table
+    each_run: Table
     made_with: dict[str, str]
 
+    @property
+    def direction(self) -> str:
+        """What left and right mean in the picture of differences."""
+        better = self.comparison.metric.better
+        low, high = (f"{side}{' (better)' if side == better else ''}" for side in ("lower", "higher"))
+        return f"← {low} · {high} →"
 
-def render(experiments: Sequence[Experiment], interval: Interval = "student") -> str:
+
+def write_page(comparisons: Sequence[Comparison], path: Path) -> Path:
+    """Write the page of one or several experiments; returns its path."""
+    write_atomically(path, render(comparisons).encode())
+    return path
+
+
+def render(comparisons: Sequence[Comparison]) -> str:
     """The page as text."""
-    comparisons = [compare(experiment, interval=interval) for experiment in experiments]
-    names = titles(experiments)
-    several = len(experiments) > 1
+    shown = [comparison.runs for comparison in comparisons]
+    names = titles(shown)
     sections = [_section(n, name, found) for n, (name, found) in enumerate(zip(names, comparisons, strict=True))]
     stripes = max(1, STRIPES // len(sections))
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters["tidy"] = lambda text: text.replace(" %", "\u00a0%")  # a number keeps its unit
+    suite = len(shown) > 1
+    kinds = {label: kind for runs in reversed(shown) for label, kind in runs.kinds.items()}
     return environment.get_template("page.html.j2").render(
-        title=f"{len(experiments)} experiments" if several else names[0],
+        title=f"{len(shown)} experiments" if suite else names[0],
         sections=sections,
-        overview=overview_table(comparisons, names) if several else None,
-        overview_words=suite_words(comparisons, names) if several else None,
+        overview=overview_table(comparisons, names) if suite else None,
+        overview_words=suite_words(comparisons, names) if suite else None,
+        overview_looks=looks(kinds),
         data={section.key: figures(section.comparison, stripes) for section in sections},
-        looks=looks(tuple(dict.fromkeys(label for experiment in experiments for label in experiment.labels))),
+        looks_of=lambda section: looks(section.runs.kinds),
         exports=_exports,
         css=(TEMPLATES / "page.css").read_text(encoding="utf-8"),
         js=(TEMPLATES / "page.js").read_text(encoding="utf-8"),
@@ -80,15 +98,15 @@ def _section(n: int, name: str, comparison: Comparison) -> Section:
     return Section(
         key=f"e{n}",
         title=name,
-        experiment=comparison.experiment,
+        runs=comparison.runs,
         comparison=comparison,
         words=words(comparison),
         results=summary_table(comparison),
         forest=_forest(comparison),
         speed=speed_table(comparison),
         classes=class_table(comparison),
-        runs=_runs(comparison),
-        made_with=_made_with(comparison.experiment),
+        each_run=_runs(comparison),
+        made_with=_made_with(comparison.runs),
     )
 
 
@@ -105,7 +123,6 @@ def _forest(comparison: Comparison) -> tuple[Forest, ...]:
     low, high = min(ends), max(ends)
     span = (high - low) or 1.0
     low, span = low - 0.04 * span, 1.08 * span
-    better = 1 if comparison.metric.higher_is_better else -1
 
     def place(value: float | None) -> float | None:
         return None if value is None else round(100 * (value - low) / span, 2)
@@ -113,13 +130,13 @@ def _forest(comparison: Comparison) -> tuple[Forest, ...]:
     out = []
     for d in found:
         dot, ends_at = (None, (None, None)) if d is None else (place(d.mean), (place(d.low), place(d.high)))
-        out.append(Forest(dot, *ends_at, zero=place(0.0), sign=0 if d is None else better * d.sign))
+        out.append(Forest(dot, *ends_at, zero=place(0.0), sign=comparison.verdict(d)))
     return tuple(out)
 
 
 def _runs(comparison: Comparison) -> Table:
-    """Every run and what became of it; a column for messages if there are any."""
-    metric, experiment = comparison.metric, comparison.experiment
+    """Every run and its status; a column for messages if there are any."""
+    metric, experiment = comparison.metric, comparison.runs
     runs = [run for label in experiment.labels for run in experiment.of(label)]
     columns = [
         Column("algorithm", ("algorithm",), numeric=False),
@@ -132,16 +149,16 @@ def _runs(comparison: Comparison) -> Table:
     rows = [_run_row(comparison, run) for run in runs]
     if any(run.message for run in runs):
         columns.append(Column("message", ("message",), numeric=False))
-        said = [run.message.replace(f"{experiment.path}/", "") for run in runs]
-        rows = [(*row, Cell(text, (text,))) for row, text in zip(rows, said, strict=True)]
+        messages = [run.message.replace(f"{experiment.path}/", "") for run in runs]
+        rows = [(*row, Cell(text, (text,))) for row, text in zip(rows, messages, strict=True)]
     return Table("runs", "Every run", tuple(columns), tuple(rows), tuple(run.label for run in runs))
 
 
-def _run_row(comparison: Comparison, run: Run) -> tuple[Cell, ...]:
-    standing = comparison.standing(run.label)
+def _run_row(comparison: Comparison, run: RunResult) -> tuple[Cell, ...]:
+    standing, name = comparison.standing(run.label), comparison.runs.names[run.label]
     value = standing.values.get(run.seed) if standing else None
     return (
-        Cell(display_name(run.label), (display_name(run.label),)),
+        Cell(name, (name,)),
         Cell(str(run.seed), (run.seed,)),
         Cell(run.status, (run.status,), strong=run.status != "complete"),
         Cell(str(run.rounds), (run.rounds,)),
@@ -150,11 +167,11 @@ def _run_row(comparison: Comparison, run: Run) -> tuple[Cell, ...]:
     )
 
 
-def _made_with(experiment: Experiment) -> dict[str, str]:
-    """Every algorithm's hyper-parameters, as its runs recorded them."""
+def _made_with(runs: RunSet) -> dict[str, str]:
+    """Every algorithm's hyper-parameters and how its clients trained, as its runs recorded them."""
     out = {}
-    for label in experiment.labels:
-        headers = [run.record.header for run in experiment.of(label) if run.record.header]
-        said = [str(headers[0][key]) for key in ("hyper_parameters", "local") if headers and key in headers[0]]
-        out[display_name(label)] = ", ".join(said) or "unknown"
+    for label in runs.labels:
+        header: Mapping[str, Any] = runs.header(label)
+        parts = [said(header, key) for key in ("algorithm", "local") if header.get(key)]
+        out[runs.names[label]] = ", ".join(parts) or "unknown"
     return out

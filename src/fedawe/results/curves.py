@@ -1,13 +1,18 @@
-"""How a metric goes over the rounds, and how soon it is good."""
+"""How a metric changes over the rounds, and how soon it is good."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from fedawe.results.folder import Array, Run, display_name
+from fedawe.core.metric import Metric
+from fedawe.results.folder import Array, RunResult
 from fedawe.results.standings import Comparison
 from fedawe.results.tables import Cell, Column, Table
+
+PARTS = (0.25, 0.5, 0.75, 1.0)  # of the way to the best result
+DECADE = 10.0  # values that span more than this are drawn on a logarithmic axis
 
 
 @dataclass(frozen=True)
@@ -42,7 +47,7 @@ def smoothed(curve: Curve, decay: float = 0.99) -> Curve:
     return Curve(curve.rounds, out, curve.seeds)
 
 
-def curve(runs: Sequence[Run], name: str) -> Curve | None:
+def curve(runs: Sequence[RunResult], name: str) -> Curve | None:
     """The curves of some runs; None if there are no runs with such a metric."""
     series = {run.seed: values for run in runs if (values := run.series(name))}
     if not series:
@@ -52,30 +57,83 @@ def curve(runs: Sequence[Run], name: str) -> Curve | None:
     return Curve(np.array(rounds, dtype=np.float64), np.array(by_seed, dtype=np.float64), tuple(series))
 
 
-def first_round(curve: Curve, target: float) -> int | None:
-    """The first evaluated round in which the mean over seeds is at the target; None if it never is."""
-    there = np.flatnonzero(curve.mean >= target)
-    return int(curve.rounds[there[0]]) if len(there) else None
+def logarithmic(metric: Metric, curves: Sequence[Curve]) -> bool:
+    """Whether a metric is drawn on a logarithmic axis: positive, no share, and of more than one order of magnitude."""
+    means = [found.mean for found in curves if len(found.mean)]
+    if metric.share or not means:
+        return False
+    least, most = min(float(mean.min()) for mean in means), max(float(mean.max()) for mean in means)
+    return least > 0 and most > DECADE * least
+
+
+def first_round(curve: Curve, target: float, sign: int = 1) -> int | None:
+    """The first evaluated round in which the mean over seeds is at the target; None if it never is.
+
+    sign is that of the metric: 1 if it must be at least the target, -1 if at most.
+    """
+    reached = np.flatnonzero(sign * curve.mean >= sign * target)
+    return int(curve.rounds[reached[0]]) if len(reached) else None
 
 
 def speed_table(comparison: Comparison) -> Table | None:
-    """The first evaluated round at 1/4, 1/2, 3/4 and all of the best accuracy, rounded down to 10 % as in the paper."""
-    metric, experiment = comparison.metric, comparison.experiment
-    best = max((s.mean for s in comparison.standings if s.mean is not None), default=0.0)
-    top = int(best * 10 + 1e-9) / 10
-    if not metric.share or top == 0:
+    """The first evaluated round at 1/4, 1/2, 3/4 and all of the way to the best result.
+
+    For an accuracy the way begins at zero and ends at the best, rounded down to 10 %, as in the paper. For any other
+    metric it begins at the first evaluation; where it is drawn on a logarithmic axis, the parts are those of that axis.
+    """
+    metric, runs = comparison.metric, comparison.runs
+    curves = {label: curve(runs.complete(label), metric.name) for label in runs.labels if runs.complete(label)}
+    targets = _targets(comparison, [found for found in curves.values() if found is not None])
+    if not targets:
         return None
-    targets = [top * part for part in (0.25, 0.5, 0.75, 1.0)]
-    labels = [label for label in experiment.labels if experiment.complete(label)]
     rows = []
-    for label in labels:
-        found = curve(experiment.complete(label), metric.name)
-        firsts = [None if found is None else first_round(found, target) for target in targets]
+    for label, found in curves.items():
+        firsts = [None if found is None else first_round(found, target, metric.sign) for target in targets]
         cells = [Cell("never" if first is None else str(first), (first,)) for first in firsts]
-        rows.append((Cell(display_name(label), (display_name(label),)), *cells))
-    percents = [f"{100 * target:.3g}" for target in targets]
-    columns = [Column(f"{percent} %", (f"first_round_at_{percent}_percent",)) for percent in percents]
-    caption = f"first evaluated round in which the mean {metric.title} over seeds reaches a target"
-    return Table(
-        "speed", caption, (Column("algorithm", ("algorithm",), numeric=False), *columns), tuple(rows), tuple(labels)
-    )
+        rows.append((Cell(runs.names[label], (runs.names[label],)), *cells))
+    said = [f"{100 * target if metric.share else target:.3g}" for target in targets]
+    said = [f"{float(text):.0f}" if "e+" in text else text for text in said]
+    if metric.share:
+        columns = [Column(f"{each} %", (f"first_round_at_{each}_percent",)) for each in said]
+    else:
+        columns = [Column(each, (f"first_round_at_{each}",)) for each in said]
+    side = "at or below" if metric.sign < 0 else "at or above"
+    caption = f"first evaluated round in which the mean {metric.title} over seeds is {side} a target"
+    head = Column("algorithm", ("algorithm",), numeric=False)
+    return Table("speed", caption, (head, *columns), tuple(rows), tuple(curves))
+
+
+def _targets(comparison: Comparison, curves: Sequence[Curve]) -> list[float]:
+    """From easy to hard; none if there is no way to go."""
+    metric = comparison.metric
+    finals = [s.mean for s in comparison.main if s.mean is not None]
+    if not finals or metric.sign == 0:
+        return []
+    best = metric.sign * max(metric.sign * final for final in finals)
+    if metric.share and metric.sign > 0:
+        top = int(best * 10 + 1e-9) / 10
+        return [top * part for part in PARTS] if top > 0 else []
+    starts = [float(found.mean[0]) for found in curves if len(found.mean)]
+    if not starts:
+        return []
+    start = float(np.mean(starts))
+    if metric.sign * (best - start) <= 0:
+        return []
+    if logarithmic(metric, curves):
+        way = [start * (best / start) ** part for part in PARTS]
+    else:
+        way = [start + part * (best - start) for part in PARTS]
+    return list(dict.fromkeys(_towards_start(target, metric.sign) for target in way))
+
+
+def _towards_start(target: float, sign: int) -> float:
+    """Three figures, rounded so that the target is no harder to reach.
+
+    >>> _towards_start(5.0349, -1), _towards_start(0.98765, 1)
+    (5.04, 0.987)
+    """
+    if target == 0:
+        return 0.0
+    unit = 10.0 ** (math.floor(math.log10(abs(target))) - 2)
+    steps = target / unit
+    return float(f"{unit * (math.floor(steps + 1e-9) if sign > 0 else math.ceil(steps - 1e-9)):.3g}")

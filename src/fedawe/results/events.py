@@ -4,33 +4,39 @@ import io
 import shutil
 import uuid
 import warnings
-from collections.abc import Iterator
+from collections.abc import Container, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fedawe.core.errors import UserError
 from fedawe.core.files import new_folder, write_atomically
-from fedawe.results.frame import Warn, each_run, settings_of
-
-if TYPE_CHECKING:
-    from fedawe.results.folder import Run
+from fedawe.results.fields import settings_of
+from fedawe.results.folder import RunResult, RunSet
+from fedawe.results.frame import Warn, below
+from fedawe.results.head import folder_name
+from fedawe.results.metrics import metrics_of, variants_of
+from fedawe.results.participation import SUFFIX
 
 NAME = "events.out.tfevents.fedawe"  # TensorBoard looks for `tfevents`; the rest tells our files from others'
-ALONE = {"loss": "loss/objective", "distance": "distance/optimum"}  # of quadratics
-OTHERS = ("latest", "received")  # models that are evaluated besides the one that counts
-KINDS = ("accuracy", "loss", "accuracy_by_class")
+PARTS = ("test", "train", "client", "validation")  # of the data, that a metric may be named after
 
 
-def tag(name: str) -> str:
-    """What TensorBoard calls a metric: what is before the slash is a group of charts.
+def tag(name: str, variants: Sequence[str] = (), declared: Container[str] = ()) -> str:
+    """What TensorBoard calls a metric: what precedes the slash is a group of charts.
 
-    >>> [tag(name) for name in ("test_accuracy", "latest_train_loss", "test_accuracy_by_class", "echo_mean")]
-    ['accuracy/test', 'loss/train_latest', 'accuracy_by_class/test', 'diagnostics/echo_mean']
+    variants are the prefixes of further models; declared are the metrics with a direction: all others are diagnostics.
+
+    >>> known = ("test_accuracy", "train_loss", "distance")
+    >>> [tag(name, ["latest"], known) for name in ("test_accuracy", "latest_train_loss", "distance", "echo_mean")]
+    ['accuracy/test', 'loss/train_latest', 'metrics/distance', 'diagnostics/echo_mean']
     """
+    for variant in variants:
+        if name.startswith(f"{variant}_"):
+            return f"{tag(name.removeprefix(f'{variant}_'), (), declared)}_{variant}"
     part, _, kind = name.partition("_")
-    if part in OTHERS:
-        return f"{tag(kind)}_{part}"
-    return f"{kind}/{part}" if kind in KINDS else ALONE.get(name, f"diagnostics/{name}")
+    if name.removesuffix(SUFFIX) not in declared:
+        return f"diagnostics/{name}"
+    return f"{kind}/{part}" if part in PARTS and kind else f"metrics/{name}"
 
 
 def write_tensorboard(folder: Path, out: Path, warn: Warn = warnings.warn) -> None:
@@ -43,16 +49,16 @@ def write_tensorboard(folder: Path, out: Path, warn: Warn = warnings.warn) -> No
     except ImportError:
         raise UserError("event files need tensorboard; install it with: pip install 'fedawe[export]'") from None
     if not _is_free(out):
-        raise UserError(f"{out} exists and holds something else than event files of ours; choose another --out")
-    runs = list(each_run(folder, warn))
+        raise UserError(f"{out} exists and holds other files than `fedawe export` writes; choose another --out")
+    runs = list(below(folder, warn))
     out = out.resolve()
     fresh = new_folder(out.with_name(f".{out.name}.{uuid.uuid4().hex[:8]}.part"))
     try:
         for place, experiment, run in runs:
             if run.record.evaluations:
-                settings = {"folder": place, "algorithm": run.label, **settings_of(experiment, run)}
-                below = experiment.path.relative_to(folder) / run.label / f"seed-{run.seed}"
-                write_atomically(new_folder(fresh / below) / NAME, _file(run, settings))
+                settings = {"folder": place, "label": run.label, **settings_of(run.header)}
+                under = experiment.path.relative_to(folder) / folder_name(run.label) / f"seed-{run.seed}"
+                write_atomically(new_folder(fresh / under) / NAME, _file(experiment, run, settings))
         _swap(fresh, out)
     except OSError as error:
         raise UserError(f"cannot write {out}: {error.strerror}") from None
@@ -82,7 +88,7 @@ def _swap(fresh: Path, out: Path) -> None:
     shutil.rmtree(old)
 
 
-def _file(run: "Run", settings: dict[str, Any]) -> bytes:
+def _file(experiment: RunSet, run: RunResult, settings: dict[str, Any]) -> bytes:
     """An event file: its version, the settings for the tab HPARAMS, and all scalars.
 
     The record does not say when the run began; it was last written to when it ended, so many seconds later.
@@ -99,17 +105,22 @@ def _file(run: "Run", settings: dict[str, Any]) -> bytes:
     # Without the seed: TensorBoard takes runs that differ in nothing else for trials of one, and shows their mean.
     plain = {name: value for name, value in settings.items() if value is not None}
     writer.write(Event(wall_time=began, summary=hparams_pb(plain, start_time_secs=began)).SerializeToString())
-    for line in run.record.evaluations:
-        values = [Summary.Value(tag=name, simple_value=number) for name, number in scalars(line)]
+    variants = variants_of(experiment)
+    declared = {metric.name for metric in metrics_of(experiment) if metric.better is not None}
+    for line in run.lines:
+        values = [Summary.Value(tag=name, simple_value=number) for name, number in scalars(line, variants, declared)]
         at = began + float(line.get("elapsed_seconds", 0.0))
         writer.write(Event(wall_time=at, step=line["round"], summary=Summary(value=values)).SerializeToString())
     return file.getvalue()
 
 
-def scalars(line: dict[str, Any]) -> Iterator[tuple[str, float]]:
+def scalars(
+    line: dict[str, Any], variants: Sequence[str] = (), declared: Container[str] = ()
+) -> Iterator[tuple[str, float]]:
     """The numbers of an evaluation, by tag."""
     for name, value in line.items():
         if isinstance(value, list):
-            yield from ((f"{tag(name)}_{c}", number) for c, number in enumerate(value))
-        elif name not in ("kind", "round") and not name.endswith("_seconds"):
-            yield tag(name), value
+            numbers = enumerate(value) if name.endswith(SUFFIX) else ()
+            yield from ((f"{tag(name, variants, declared)}_{c}", number) for c, number in numbers)
+        elif isinstance(value, int | float) and name != "round" and not name.endswith("_seconds"):
+            yield tag(name, variants, declared), value

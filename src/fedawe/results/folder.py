@@ -1,14 +1,16 @@
-"""An experiment read back from its folder: runs, who was there when, what the clients have.
+"""An experiment read back from its folder: runs, traces, and what the clients have.
 
-Nothing here fails because a run is unfinished, diverged or damaged: it is said of the run, and the others are read.
+Nothing here fails because a run is unfinished, diverged or damaged: that is said of the run, and the others are read.
+The folder of a deployment is that of an experiment with one run; so is the folder of one run.
 """
 
-import json
 import zipfile
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import unquote
 
 import numpy as np
 import numpy.typing as npt
@@ -16,48 +18,25 @@ import numpy.typing as npt
 from fedawe.availability.trace import Trace
 from fedawe.core.errors import UserError
 from fedawe.results import record as records
+from fedawe.results.fields import Settings, class_path, settings_of
+from fedawe.results.head import HEAD, read_head
 
 Array = npt.NDArray[np.float64]
 Status = Literal["complete", "diverged", "unfinished", "damaged"]
 
-NAMES = {
-    "fedawe": "FedAWE",
-    "fedavg": "FedAvg",
-    "fedavg-all": "FedAvg-all",
-    "fedavg-known": "FedAvg-known",
-    "fedau": "FedAU",
-    "f3ast": "F3AST",
-    "mifa": "MIFA",
-    "fedvarp": "FedVARP",
-}
-
-
-def algorithm(label: str) -> str:
-    """The algorithm that a label speaks of, without its options.
-
-    >>> algorithm("fedau(K=20)")
-    'fedau'
-    """
-    return label.partition("(")[0]
-
-
-def display_name(label: str) -> str:
-    """A label as people write it.
-
-    >>> display_name("fedau(K=20)")
-    'FedAU (K=20)'
-    """
-    base = algorithm(label)
-    return NAMES.get(base, base) + label[len(base) :].replace("(", " (", 1)
-
 
 @dataclass(frozen=True)
-class Run:
-    """One algorithm under one seed."""
+class RunResult:
+    """One algorithm under one seed, as its record has it."""
 
     label: str
     seed: int
     record: records.Record
+
+    @property
+    def header(self) -> records.Line:
+        """What it was made from; empty if the record is damaged from its beginning."""
+        return self.record.header
 
     @property
     def status(self) -> Status:
@@ -83,9 +62,25 @@ class Run:
         lines = [*self.record.evaluations, *([self.record.end] if self.record.end else [])]
         return next((float(line["elapsed_seconds"]) for line in reversed(lines) if "elapsed_seconds" in line), None)
 
+    @cached_property
+    def lines(self) -> list[records.Line]:
+        """Its evaluations, each with what a deployment says of its round.
+
+        The numbers in a nested field, such as `refused`, are on one level: `refused_late`.
+        """
+        rounds = {line["round"]: line for line in self.record.rounds}
+        return [{**_flat(rounds.get(line["round"], {})), **_flat(line)} for line in self.record.evaluations]
+
     def series(self, name: str) -> dict[int, Any]:
         """The values of a metric, by the number of rounds completed."""
-        return {int(line["round"]): line[name] for line in self.record.evaluations if line.get(name) is not None}
+        return {int(line["round"]): line[name] for line in self.lines if line.get(name) is not None}
+
+
+def _flat(line: records.Line) -> records.Line:
+    out: records.Line = {}
+    for name, value in line.items():
+        out |= {f"{name}_{key}": each for key, each in value.items()} if isinstance(value, Mapping) else {name: value}
+    return out
 
 
 @dataclass(frozen=True)
@@ -98,58 +93,97 @@ class Clients:
 
 
 @dataclass(frozen=True)
-class Experiment:
-    """All that one folder holds."""
+class RunSet:
+    """All that one folder holds; `labels` are its algorithms in the order of the experiment."""
 
     path: Path
-    command: str
-    settings: dict[str, Any]
-    environment: dict[str, Any]
-    runs: tuple[Run, ...]
-    traces: dict[int, Trace] = field(default_factory=dict)
-    clients: dict[int, Clients] = field(default_factory=dict)
+    labels: tuple[str, ...]
+    runs: tuple[RunResult, ...]
+    command: str = ""
+    shared: Mapping[str, Any] = field(default_factory=dict)  # the fields of the experiment, for when no run has begun
+    environment: Mapping[str, Any] = field(default_factory=dict)
+    traces: Mapping[int, Trace] = field(default_factory=dict)
+    clients: Mapping[int, Clients] = field(default_factory=dict)
     problems: tuple[str, ...] = ()  # files that could not be read
-
-    @cached_property
-    def labels(self) -> tuple[str, ...]:
-        """The algorithms, FedAWE and FedAvg first."""
-        order = list(NAMES)
-        known = {run.label for run in self.runs}
-        rank = {label: order.index(algorithm(label)) if algorithm(label) in order else len(order) for label in known}
-        return tuple(sorted(known, key=lambda label: (rank[label], label)))
 
     @cached_property
     def seeds(self) -> tuple[int, ...]:
         """In increasing order."""
         return tuple(sorted({run.seed for run in self.runs}))
 
-    def of(self, label: str) -> list[Run]:
+    def of(self, label: str) -> list[RunResult]:
         """The runs of an algorithm, seed by seed."""
         return sorted((run for run in self.runs if run.label == label), key=lambda run: run.seed)
 
-    def complete(self, label: str) -> list[Run]:
+    def complete(self, label: str) -> list[RunResult]:
         """Those of them that count."""
         return [run for run in self.of(label) if run.status == "complete"]
 
-    def the(self, name: str) -> str | None:
-        """The label that speaks for an algorithm: the one without options, or the first of those with."""
-        return next((label for label in self.labels if algorithm(label) == name), None)
+    def header(self, label: str) -> records.Line:
+        """What the runs of an algorithm were made from; empty if none of them says."""
+        return next((run.header for run in self.of(label) if run.header), {})
+
+    @cached_property
+    def names(self) -> dict[str, str]:
+        """The display name of every algorithm; its label where two would be called the same."""
+        found = {label: str(self.header(label).get("name") or label) for label in self.labels}
+        several = {name for name in found.values() if list(found.values()).count(name) > 1}
+        return {label: label if name in several else name for label, name in found.items()}
+
+    @cached_property
+    def kinds(self) -> dict[str, str]:
+        """The class of every algorithm, `module:Class`."""
+        return {label: class_path(self.header(label).get("algorithm")) for label in self.labels}
+
+    @cached_property
+    def settings(self) -> Settings:
+        """What all runs share."""
+        found = [settings_of(run.header) for run in self.runs if run.header]
+        if not found:
+            return settings_of(self.shared)
+        return {
+            key: value
+            for key, value in found[0].items()
+            if not key.startswith("algorithm.") and all(key in one and one[key] == value for one in found)
+        }
+
+    def find(self, text: str) -> str | None:
+        """The label that is meant by a label or by a display name, in capitals or not; None if it is not clear."""
+        if text in self.labels:
+            return text
+        same = [label for label in self.labels if self.names[label] == text]
+        alike = [label for label in self.labels if text.lower() in (label.lower(), self.names[label].lower())]
+        return same[0] if len(same) == 1 else alike[0] if len(alike) == 1 else None
+
+    def the(self, text: str) -> str:
+        """As `find`, and refused if it is not clear."""
+        label = self.find(text)
+        if label is None:
+            raise UserError(f"unknown algorithm {text!r} in {self.path}; choose from {', '.join(self.labels)}")
+        return label
+
+    def only(self, labels: Sequence[str]) -> "RunSet":
+        """The same with these algorithms alone, in this order."""
+        kept = tuple(dict.fromkeys(labels))
+        return replace(self, labels=kept, runs=tuple(run for run in self.runs if run.label in kept))
 
 
-def load(out: Path) -> Experiment:
-    """Read the folder that `fedawe run` wrote."""
+def load(out: Path) -> RunSet:
+    """Read the folder of an experiment, of a deployment or of one run."""
     if not out.is_dir():
         raise UserError(f"{out}: {'is a file, not a folder' if out.exists() else 'no such folder'}")
     problems: list[str] = []
-    head = _head(out / "experiment.json", problems)
+    head = _head(out / HEAD, problems)
     runs = tuple(_runs(out))
-    if head is None:
-        if not runs:
-            raise UserError(f"{out}: holds no experiment; expected a folder that `fedawe run` wrote")
-        head = {"settings": next((run.record.header["settings"] for run in runs if run.record.header), {})}
-    seeds = sorted({run.seed for run in runs})
-    traces, clients = {}, {}
-    for seed in seeds:
+    if head is None and not runs:
+        raise UserError(f"{out}: holds no experiment; expected a folder that `fedawe run` or a deployment wrote")
+    for run in runs:
+        if run.header and run.header.get("format") != records.FORMAT:
+            raise UserError(_other_format(run.record.path, run.header.get("format")))
+    head = head or {}
+    traces: dict[int, Trace] = {}
+    clients: dict[int, Clients] = {}
+    for seed in sorted({run.seed for run in runs}):
         if (path := out / "traces" / f"seed-{seed}.npz").exists():
             try:
                 traces[seed] = Trace.load(path)
@@ -160,50 +194,73 @@ def load(out: Path) -> Experiment:
                 clients[seed] = _clients(path)
             except UserError as error:
                 problems.append(str(error))
-    return Experiment(
+    return RunSet(
         path=out,
-        command=str(head.get("command", "")),
-        settings=dict(head.get("settings", {})),
-        environment=dict(head.get("environment", {})),
+        labels=_labels(head, runs),
         runs=runs,
+        command=str(head.get("command", "")),
+        shared=head.get("experiment", {}),
+        environment=head.get("environment") or next((run.header.get("versions", {}) for run in runs if run.header), {}),
         traces=traces,
         clients=clients,
         problems=tuple(problems),
     )
 
 
-def load_all(out: Path) -> list[Experiment]:
+def load_all(out: Path) -> list[RunSet]:
     """The experiment in the folder, or those in the folders below it."""
-    if out.is_dir() and not (out / "experiment.json").exists():
-        below = sorted(path.parent for path in out.rglob("experiment.json"))
+    if out.is_dir() and not (out / HEAD).exists():
+        below = sorted(path.parent for path in out.rglob(HEAD))
         if below:
             return [load(path) for path in below]
     return [load(out)]
+
+
+def _labels(head: Mapping[str, Any], runs: Sequence[RunResult]) -> tuple[str, ...]:
+    """In the order of the experiment, as far as it is known."""
+    order = [label for label in head.get("algorithms", []) if isinstance(label, str)]
+    known = {run.label for run in runs}
+    return (*(label for label in dict.fromkeys(order) if label in known), *sorted(known - set(order)))
+
+
+def _other_format(path: Path, found: object) -> str:
+    return (
+        f"{path} was written by another version of fedawe (format {found}, expected {records.FORMAT}); "
+        "read it with that version, or run the experiment again"
+    )
 
 
 def _head(path: Path, problems: list[str]) -> dict[str, Any] | None:
     if not path.exists():
         return None
     try:
-        head = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        head = read_head(path)
+    except OSError:
         head = None
-    if isinstance(head, dict) and all(isinstance(head.get(key, {}), dict) for key in ("settings", "environment")):
+    if head is not None:
+        if head.get("format") != records.FORMAT:
+            raise UserError(_other_format(path, head.get("format")))
         return head
     problems.append(f"{path}: is damaged; the command and the versions are not known")
     return None
 
 
-def _runs(out: Path) -> list[Run]:
-    """A run is a folder LABEL/seed-S; one without a record has only just begun."""
+def _runs(out: Path) -> list[RunResult]:
+    """A run is a folder LABEL/seed-S, or the folder that was given; one without a record has only just begun."""
     runs = []
+    if (path := out / records.NAME).exists():
+        record = records.read(path)
+        seed = record.header.get("seed")
+        label = str(record.header.get("label") or out.resolve().name)
+        runs.append(RunResult(label, seed if isinstance(seed, int) else 0, record))
     for folder in sorted(out.glob("*/seed-*")):
-        seed = folder.name.removeprefix("seed-")
-        if not folder.is_dir() or not seed.isdecimal():
+        number = folder.name.removeprefix("seed-")
+        if not folder.is_dir() or not number.isdecimal():
             continue
         path = folder / records.NAME
         record = records.read(path) if path.exists() else records.Record(path, {}, [], None)
-        runs.append(Run(folder.parent.name, int(seed), record))
+        label = str(record.header.get("label") or unquote(folder.parent.name))
+        runs.append(RunResult(label, int(number), record))
     return runs
 
 

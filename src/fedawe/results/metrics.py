@@ -1,63 +1,111 @@
-"""The numbers that evaluations have, and how to print them."""
+"""Which numbers the evaluations of an experiment have, and by which of them algorithms are ranked."""
 
-import math
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
 
-from fedawe.results.folder import Experiment
+from fedawe.core.errors import UserError
+from fedawe.core.metric import Metric
+from fedawe.results.folder import RunSet
 
-
-@dataclass(frozen=True)
-class Metric:
-    """A number that evaluations have, and how to print it."""
-
-    name: str
-    title: str
-    higher_is_better: bool
-    share: bool  # a share of 1, printed in percent
-
-    @property
-    def heading(self) -> str:
-        """With its unit."""
-        return f"{self.title} (%)" if self.share else self.title
-
-    def show(self, value: float, *, sign: bool = False, like: float | None = None) -> str:
-        """The number without unit: two decimals of a percent, or as many as four figures of `like` have.
-
-        >>> METRICS[0].show(0.81337), METRICS[0].show(-0.0042, sign=True)
-        ('81.34', '−0.42')
-        >>> METRICS[-1].show(17.74193), METRICS[-1].show(0.098264, like=17.74193)
-        ('17.74', '0.10')
-        """
-        size = abs(value if like is None else like)
-        decimals = 2 if self.share else 3 - math.floor(math.log10(size)) if size > 0 else 0
-        text = f"{100 * value if self.share else value:{'+' if sign else ''}.{min(max(decimals, 0), 8)}f}"
-        return text.replace("-", "−")
-
-    def plain(self, value: float | None) -> float | None:
-        """The number behind what is printed, for a CSV."""
-        return None if value is None else float(f"{100 * value if self.share else value:.6g}")
+# Further models that are evaluated besides the one that counts, by the prefix of their metrics.
+MODELS = {"latest": "last aggregate", "received": "mean of the models received"}
 
 
-METRICS = (
-    Metric("test_accuracy", "test accuracy", True, True),
-    Metric("test_loss", "test loss", False, False),
-    Metric("train_accuracy", "train accuracy", True, True),
-    Metric("train_loss", "train loss", False, False),
-    Metric("client_accuracy", "train accuracy, uniform over clients", True, True),
-    Metric("client_loss", "train loss, uniform over clients", False, False),
-    Metric("received_test_accuracy", "test accuracy of the mean model received", True, True),
-    Metric("consensus", "FedAWE: mean squared distance of clients' models from x̄", False, False),
-    Metric("live_versions", "FedAWE: versions held", False, False),
-    Metric("echo_mean", "mean echo of the clients that were there", False, False),
-    Metric("staleness_mean", "mean rounds since a client was last there", False, False),
-    Metric("loss", "objective", False, False),
-    Metric("distance", "distance to the optimum", False, False),
-)
+def model_name(variant: str) -> str:
+    """What a further model is called."""
+    return MODELS.get(variant, variant)
 
 
-def metrics_of(experiment: Experiment) -> tuple[Metric, ...]:
-    """The metrics its evaluations have, the one that decides first."""
-    ends = [line for run in experiment.runs for line in (*run.record.evaluations[:1], *run.record.evaluations[-1:])]
-    names = {name for line in ends for name in line}
-    found = [metric for metric in METRICS if metric.name in names]
-    return tuple(sorted(found, key=lambda metric: metric.name not in ("test_accuracy", "distance")))
+def metrics_of(runs: RunSet) -> tuple[Metric, ...]:
+    """The metrics that evaluations have: the one that decides, others with a direction, undeclared ones, diagnostics.
+
+    Where nothing has been evaluated yet, those that are declared.
+    """
+    declared, present = _declared(runs), _present(runs)
+    models = tuple(f"{variant}_" for variant in variants_of(runs))
+    known = [metric for name, metric in declared.items() if name in present or not present]
+    unknown = [Metric(name, better=None) for name in present if name not in declared and not name.startswith(models)]
+    return tuple(sorted([*unknown, *known], key=lambda metric: (not metric.decides, metric.better is None)))
+
+
+def variants_of(runs: RunSet) -> tuple[str, ...]:
+    """The prefixes of further models: `latest` if evaluations have latest_test_accuracy and so on."""
+    found: dict[str, None] = {}
+    declared = _declared(runs)
+    for line in _ends(runs):
+        own = [name for name, metric in declared.items() if metric.better is not None and name in line]
+        for name in line if own else ():
+            variant = name.removesuffix(f"_{own[0]}")
+            if variant != name and name not in declared and all(f"{variant}_{each}" in line for each in own):
+                found[variant] = None
+    return tuple(found)
+
+
+def deciding(runs: RunSet, name: str | None = None) -> tuple[Metric, str]:
+    """The metric that algorithms are ranked by, and what a reader must know about that choice."""
+    found = metrics_of(runs)
+    if name is not None:
+        metric = _named(runs, name)
+        note = f"Nothing is ranked by {metric.title}: it does not declare whether higher or lower is better."
+        return metric, note if metric.better is None else ""
+    if not found:
+        return Metric("metric", "metric", better=None), ""
+    first = found[0]
+    if first.decides:
+        return first, ""
+    if first.better is not None:
+        return first, (
+            f"No metric is declared to decide; algorithms are ranked by {first.title}, the first metric for which "
+            f"{first.better} is declared to be better."
+        )
+    return first, (
+        "Nothing is ranked: no metric declares whether higher or lower is better. A task declares it with "
+        "fedawe.Metric(name, better=...)."
+    )
+
+
+def _named(runs: RunSet, name: str) -> Metric:
+    found = metrics_of(runs)
+    further = [
+        replace(metric, name=f"{variant}_{metric.name}", title=f"{metric.title}, {model_name(variant)}", decides=False)
+        for variant in variants_of(runs)
+        for metric in found
+        if metric.better is not None
+    ]
+    for metric in (*found, *further):
+        if name in (metric.name, metric.title):
+            return metric
+    known = ", ".join(metric.name for metric in found) or "none yet"
+    raise UserError(f"unknown metric {name!r} in {runs.path}; there are {known}")
+
+
+def _declared(runs: RunSet) -> dict[str, Metric]:
+    """All that the headers declare, in their order."""
+    out: dict[str, Metric] = {}
+    for label in runs.labels:
+        for fields in runs.header(label).get("metrics") or []:
+            metric = Metric.from_fields(fields) if isinstance(fields, dict) else None
+            if metric is not None:
+                out.setdefault(metric.name, metric)
+    return out
+
+
+def _present(runs: RunSet) -> dict[str, None]:
+    """The names of all numbers that evaluations have, in their order."""
+    return {
+        name: None
+        for line in _ends(runs)
+        for name, value in line.items()
+        if name != "round" and not name.endswith("_seconds") and _is_number(value)
+    }
+
+
+def _ends(runs: RunSet) -> Iterator[dict[str, Any]]:
+    """The first and the last evaluation of every run: round 0 has no diagnostics, an empty round has no echo."""
+    for run in runs.runs:
+        yield from (*run.lines[:1], *run.lines[-1:])
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -1,10 +1,10 @@
-"""The final model of a run as an nn.Module, for whoever wants to use it."""
+"""The final model of a run or of a deployment as an nn.Module, ready to be used."""
 
 import hashlib
-from collections.abc import Sequence
-from itertools import pairwise
+import math
+from collections.abc import Mapping
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import safetensors.torch
 import torch
@@ -16,40 +16,42 @@ from fedawe.core.errors import UserError
 from fedawe.core.files import existing_file
 from fedawe.results import record as records
 from fedawe.results.record import Record
-from fedawe.tasks import ConvNet, Data, Dense, ModuleNetwork, Network, network_for
+from fedawe.tasks import Data, Layout, network_for
 from fedawe.tasks.models import ModelName
 
 NAME = "model.safetensors"
+Shapes = dict[str, list[int]]
+Tensors = dict[str, Tensor]
 
 
 def load_model(path: str | Path, module: nn.Module | None = None) -> nn.Module:
     """The final model of a run, in evaluation mode.
 
     path    the folder of the run, as runs/x/fedawe/seed-0, or the model.safetensors in it
-    module  where to put the parameters, in the order of `module.parameters()`; None: the run's own network
+    module  where to put parameters and buffers: by their names if these are the ones of the record, else in the order
+            of its `state_dict`; None: the run's own network, if it is a bundled one
     """
     if module is not None and not isinstance(module, nn.Module):
         what = f"the class {module.__name__}" if isinstance(module, type) else f"a {type(module).__name__}"
         raise UserError(f"module is {what}; expected an object of torch.nn.Module")
     file = Path(path) / NAME if Path(path).is_dir() else Path(path)
     record = _record(file)
-    x = _vector(file, record)
-    own = None if record is None else _own_module(record, len(x))
+    header = {} if record is None else record.header
+    tensors = _tensors(file, record)
+    own = _own_module(header)
     if module is None:
         if own is None:
-            raise UserError(f"{file}: {len(x)} numbers whose network is not known; give the nn.Module they belong to")
-        module = own.to_empty(device=x.device)
-    else:
-        _check(file, module, own, len(x))
-    sizes = [parameter.numel() for parameter in module.parameters()]
-    with torch.no_grad():
-        for parameter, piece in zip(module.parameters(), x.split(sizes), strict=True):
-            parameter.copy_(piece.view_as(parameter))
+            size = sum(tensor.numel() for tensor in tensors.values())
+            raise UserError(f"{file}: {size} numbers whose network is not known; give the nn.Module they belong to")
+        module = own.to_empty(device="cpu")
+    elif any(is_lazy(parameter) for parameter in module.parameters()):
+        raise UserError("module has parameters without a shape; call it once with an input, then load")
+    module.load_state_dict(_fitted(file, tensors, _shapes(header, own), Layout.of(module)))
     return module.eval()
 
 
 def _record(file: Path) -> Record | None:
-    """The record beside the model, which must be that of a complete run; None if there is none."""
+    """The record beside the model; None if there is none. A final model must be that of a complete run."""
     path = file.with_name(records.NAME)
     if not path.exists():
         if file.name == NAME and not file.exists() and file.parent.is_dir():
@@ -58,98 +60,80 @@ def _record(file: Path) -> Record | None:
     record = records.read(path)
     if record.problem is not None:
         raise UserError(f"{record.problem}; run the same command again to mend it")
-    if record.status != "complete":
+    if file.name == NAME and record.status != "complete":
         raise UserError(f"{file.parent}: the run is {record.status}, so it has no final model")
     return record
 
 
-def _vector(file: Path, record: Record | None) -> Tensor:
-    """The parameters as one vector [d], if they are those that the record speaks of."""
+def _tensors(file: Path, record: Record | None) -> Tensors:
+    """What the file holds, if it is the model that the record speaks of: a vector x, or tensors by name."""
     content = existing_file(file).read_bytes()
-    if record is not None and record.end is not None:
+    if file.name == NAME and record is not None and record.end is not None:
         sha256 = record.end.get("model_sha256")
         if sha256 is not None and sha256 != hashlib.sha256(content).hexdigest():
             raise UserError(f"{file}: is not the model of the record beside it; run the same command again to mend it")
     try:
-        tensors = safetensors.torch.load(content)
+        return safetensors.torch.load(content)
     except SafetensorError as error:
         raise UserError(f"{file}: cannot be read as safetensors ({error})") from None
-    if set(tensors) != {"x"} or tensors["x"].ndim != 1:
-        raise UserError(
-            f"{file}: is not a model of ours; expected one vector, x, not {', '.join(tensors) or 'nothing'}"
-        )
-    return tensors["x"]
 
 
-def _check(file: Path, module: nn.Module, own: nn.Module | None, d: int) -> None:
-    """Refuses a module of other shapes than the run's own network, or of another size where that is not known."""
-    theirs = list(module.named_parameters())
-    if any(is_lazy(parameter) for _, parameter in theirs):
-        raise UserError("module has parameters without a shape; call it once with an input, then load")
-    if own is not None:
-        ours = [list(parameter.shape) for parameter in own.parameters()]
-        for (name, parameter), shape in zip(theirs, ours, strict=False):
-            if list(parameter.shape) != shape:
-                raise UserError(f"{file}: {name} of the module has the shape {list(parameter.shape)}, expected {shape}")
-        if len(theirs) != len(ours):
-            raise UserError(f"{file}: the module has {len(theirs)} tensors of parameters, expected {len(ours)}")
-    size = sum(parameter.numel() for _, parameter in theirs)
-    if size != d:
-        raise UserError(f"{file}: the module has {size} parameters, expected {d}")
+def _shapes(header: Mapping[str, Any], own: nn.Module | None) -> Shapes | None:
+    """The shapes of what is in the vector, in its order; None if nothing says."""
+    said = header.get("parameters")
+    if isinstance(said, Mapping) and list(said) != ["x"]:
+        return {str(name): list(shape) for name, shape in said.items()}
+    return None if own is None else {entry.name: list(entry.shape) for entry in Layout.of(own).ordered}
 
 
-def _own_module(record: Record, d: int) -> nn.Module | None:
-    """The run's network without memory for its parameters; None if the record does not tell.
+def _fitted(file: Path, tensors: Tensors, shapes: Shapes | None, layout: Layout) -> Tensors:
+    """The module's `state_dict`: by name where the names are its own, else in order; refused if it does not fit."""
+    theirs = {entry.name: list(entry.shape) for entry in layout.ordered}
+    if list(tensors) == ["x"] and tensors["x"].ndim == 1:
+        x = tensors["x"]
+        size = sum(math.prod(shape) for shape in theirs.values())
+        if shapes is None:
+            if size != len(x):
+                raise UserError(f"{file}: the module has {size} parameters and buffers, expected {len(x)}")
+            return layout.state_dict(x)
+        pieces = x.split([math.prod(shape) for shape in shapes.values()])
+        tensors = {name: piece.view(shape) for (name, shape), piece in zip(shapes.items(), pieces, strict=True)}
+    if set(theirs) <= set(tensors):
+        known = {*theirs, *layout.constants, *layout.aliases}
+        if unknown := [name for name in tensors if name not in known]:
+            raise UserError(f"{file}: has {unknown[0]}, which the module does not have")
+        ours = {name: tensors[name] for name in theirs}
+    elif shapes is not None and set(shapes) <= set(tensors):
+        for (name, shape), expected in zip(theirs.items(), shapes.values(), strict=False):
+            _same_shape(file, name, shape, expected)
+        if len(theirs) != len(shapes):
+            raise UserError(f"{file}: the module has {len(theirs)} tensors, expected {len(shapes)}")
+        ours = {name: tensors[own] for name, own in zip(theirs, shapes, strict=True)}
+    else:
+        lacking = next(name for name in theirs if name not in tensors)
+        raise UserError(f"{file}: has no {lacking}, which the module has; it has {', '.join(sorted(tensors))}")
+    for name, shape in theirs.items():
+        _same_shape(file, name, shape, list(ours[name].shape))
+    constants = {name: tensors[name] for name in layout.constants if name in tensors}
+    return {**layout.state_dict(layout.vector(ours)), **constants}
 
-    The record has no shape of the inputs, and the data may be elsewhere; but the network and the number of classes
-    leave one shape that makes d parameters. Of an image's sides only (H // 4)(W // 4) matters to it.
-    """
-    settings = record.header.get("settings", {})
-    model, task = settings.get("model"), str(settings.get("task"))
-    classes = len(record.evaluations[-1].get("test_accuracy_by_class", [])) if record.evaluations else 0
-    if model not in get_args(ModelName) or classes == 0:
+
+def _same_shape(file: Path, name: str, shape: list[int], expected: list[int]) -> None:
+    if shape != expected:
+        raise UserError(f"{file}: {name} of the module has the shape {shape}, expected {expected}")
+
+
+def _own_module(header: Mapping[str, Any]) -> nn.Module | None:
+    """The bundled network of a run, without memory for its parameters; None if the record does not name one."""
+    task, inputs, classes = header.get("task"), header.get("inputs"), header.get("classes")
+    if not isinstance(task, Mapping) or task.get("model") not in get_args(ModelName) or not inputs or not classes:
         return None
-    name = Path(task).stem if task.endswith(".npz") else task
-    label = torch.tensor([classes - 1])
-
-    def made(*shape: int) -> nn.Module:
-        with torch.device("meta"):  # no memory, no random numbers
-            none = torch.empty(1, *shape)
-            return as_module(network_for(Data(name, none, label, none, label), model))
-
-    def size(*shape: int) -> int:
-        return sum(parameter.numel() for parameter in made(*shape).parameters())
-
-    # The last side of a shape, in steps of what the network can tell apart: d is linear in it.
-    dense = model in ("softmax", "mlp")
-    step, starts = (1, [()]) if dense else (4, [(channels, 4) for channels in range(1, 5)])
-    found = []
-    for start in starts:
-        least = size(*start, step)
-        more = size(*start, 2 * step) - least
-        if d >= least and (d - least) % more == 0:
-            found.append((*start, step * (1 + (d - least) // more)))
-    return made(*found[0]) if len(found) == 1 else None
-
-
-def as_module(network: Network) -> nn.Module:
-    """One of our networks as an nn.Module that has the same parameters in the same order, not yet their values."""
-    if isinstance(network, Dense):
-        return nn.Sequential(nn.Flatten(), *_linear(network.sizes))
-    if isinstance(network, ConvNet):
-        layers: list[nn.Module] = []
-        for out, channels, side, _ in network.shapes[:4:2]:
-            layers += [nn.Conv2d(channels, out, side, padding=1), nn.MaxPool2d(2), nn.ReLU()]
-        sizes = (network.shapes[4][1], *network.hidden, network.classes)
-        return nn.Sequential(*layers, nn.Flatten(), *_linear(sizes, network.dropout))
-    assert isinstance(network, ModuleNetwork)
-    return network.make()
-
-
-def _linear(sizes: Sequence[int], dropout: float = 0.0) -> list[nn.Module]:
-    """Fully connected layers with ReLU between them, and dropout before each."""
-    layers: list[nn.Module] = []
-    for fan_in, fan_out in pairwise(sizes):
-        layers += [nn.Dropout(dropout)] if dropout else []
-        layers += [nn.Linear(fan_in, fan_out), nn.ReLU()]
-    return layers[:-1]
+    name = str(task.get("name", ""))
+    text = task["model"] == "lstm"
+    if text and name != "chars":  # the header does not say whether every position has a label of its own
+        return None
+    with torch.device("meta"):  # no memory, no random numbers
+        x = torch.empty(1, *inputs)
+        y = torch.empty(1, *inputs if text else ())
+        data = Data(Path(name).stem, x, y, x, y, text=text, known_classes=int(classes))
+        return network_for(data, task["model"]).make()

@@ -1,4 +1,4 @@
-"""What a trace does to those who learn from it: how stale clients are, and which classes are seldom there."""
+"""What availability does to training: how stale clients are, and what accuracy a class has that is rarely available."""
 
 from dataclasses import dataclass
 
@@ -6,41 +6,44 @@ import numpy as np
 import numpy.typing as npt
 
 from fedawe.availability.trace import Trace
-from fedawe.results.folder import Array, Experiment, display_name
-from fedawe.results.metrics import METRICS
-from fedawe.results.standings import Comparison, Difference, Interval, paired, window_mean, with_interval
+from fedawe.core.metric import Metric
+from fedawe.results.choice import Interval
+from fedawe.results.folder import Array, RunSet
+from fedawe.results.metrics import metrics_of
+from fedawe.results.standings import Comparison, Difference, paired, window_mean
+from fedawe.results.summary import with_interval
 from fedawe.results.tables import Cell, Column, Table
 
 Counts = npt.NDArray[np.int64]
 
-BY_CLASS = "test_accuracy_by_class"
+SUFFIX = "_by_class"  # of a metric that has a number for every class
 
 
 def echo_counts(trace: Trace) -> Counts:
-    """How often a client that came had an echo t - tau_i of e rounds, [e from 0]; FedAWE multiplies by it.
+    """How often an active client had an echo t - tau_i of e rounds, [e from 0]; FedAWE multiplies by it.
 
-    >>> echo_counts(Trace([[1, 0], [1, 0], [0, 1]])).tolist()    # client 0 comes twice after 1, client 1 after 3
+    >>> echo_counts(Trace([[1, 0], [1, 0], [0, 1]])).tolist()    # client 0: 1 round twice; client 1: 3 rounds
     [0, 2, 0, 1]
     """
     return np.bincount(trace.echoes())
 
 
 def staleness_counts(trace: Trace) -> Counts:
-    """How often a client, there or not, held a model of age t - tau_i(t), over all rounds and clients, [age from 0].
+    """How often a client, active or not, held a model of age t - tau_i(t), over all rounds and clients, [age from 0].
 
     >>> staleness_counts(Trace([[1, 0], [1, 0], [0, 1]])).tolist()    # ages 1 1, 1 2, 1 3
     [0, 4, 1, 1]
     """
     tau, counts = np.full(trace.clients, -1), np.zeros(trace.rounds + 1, dtype=np.int64)
-    for t, there in enumerate(trace.on):
+    for t, active in enumerate(trace.on):
         counts += np.bincount(t - tau, minlength=trace.rounds + 1)
-        tau[there] = t
+        tau[active] = t
     return np.trim_zeros(counts, "b")
 
 
-def class_availability(experiment: Experiment, seed: int) -> Array | None:
-    """How often a training sample of each class is there: the share of rounds, averaged over its samples, [C]."""
-    clients, trace = experiment.clients.get(seed), experiment.traces.get(seed)
+def class_availability(runs: RunSet, seed: int) -> Array | None:
+    """How often a training sample of each class is available: the share of rounds, averaged over its samples, [C]."""
+    clients, trace = runs.clients.get(seed), runs.traces.get(seed)
     if clients is None or trace is None or clients.frequencies is None:
         return None
     samples = clients.frequencies * clients.sizes[:, None]  # [m, C]
@@ -52,74 +55,86 @@ def class_availability(experiment: Experiment, seed: int) -> Array | None:
 
 @dataclass(frozen=True)
 class ByClass:
-    """One algorithm's accuracy class by class; in each seed the classes are in order of their availability."""
+    """One algorithm's metric class by class; in each seed the classes are in order of their availability."""
 
     label: str
+    metric: Metric
     seeds: tuple[int, ...]
     classes: npt.NDArray[np.int64]  # the class at each place, the least available first, [seeds, C]
     availability: Array  # [seeds, C]
-    accuracy: Array  # [seeds, C]
+    values: Array  # [seeds, C]
 
     def gaps(self) -> dict[int, float]:
-        """Accuracy on the more available half of the classes minus that on the other, seed by seed."""
+        """The metric on the more available half of the classes minus that on the other, seed by seed."""
         low, high = self.halves()
         return {seed: float(b - a) for seed, a, b in zip(self.seeds, low, high, strict=True)}
 
     def halves(self) -> tuple[Array, Array]:
-        """Mean accuracy on the less and on the more available half (a class in the middle is in neither), [seeds]."""
-        half = self.accuracy.shape[1] // 2
-        return self.accuracy[:, :half].mean(1), self.accuracy[:, -half:].mean(1)
+        """The mean on the less and on the more available half (a class in the middle is in neither), [seeds]."""
+        half = self.values.shape[1] // 2
+        return self.values[:, :half].mean(1), self.values[:, -half:].mean(1)
 
 
-def by_class(experiment: Experiment) -> dict[str, ByClass]:
-    """Every algorithm that has complete runs with accuracies of two classes or more."""
-    shares = {seed: class_availability(experiment, seed) for seed in experiment.seeds}
-    out = {}
-    for label in experiment.labels:
+def class_metric(comparison: Comparison) -> Metric | None:
+    """The metric that evaluations have class by class: the one that decides if it is among them, else the first."""
+    names = {name for run in comparison.runs.runs for line in run.lines[-1:] for name in line}
+    found = [metric for metric in metrics_of(comparison.runs) if f"{metric.name}{SUFFIX}" in names]
+    return comparison.metric if comparison.metric in found else next(iter(found), None)
+
+
+def by_class(comparison: Comparison) -> dict[str, ByClass]:
+    """Every algorithm that has complete runs with a metric of two classes or more."""
+    runs, metric, out = comparison.runs, class_metric(comparison), dict[str, ByClass]()
+    if metric is None:
+        return out
+    shares = {seed: class_availability(runs, seed) for seed in runs.seeds}
+    for label in runs.labels:
         found = []
-        for run in experiment.complete(label):
-            share, accuracy = shares[run.seed], window_mean(run, BY_CLASS)
-            if share is not None and accuracy is not None and accuracy.shape == share.shape and len(share) > 1:
+        for run in runs.complete(label):
+            share, lists = shares[run.seed], run.series(f"{metric.name}{SUFFIX}").values()
+            if share is None or len(share) < 2 or any(len(each) != len(share) for each in lists):
+                continue
+            values = window_mean(run, f"{metric.name}{SUFFIX}", comparison.choice.window)
+            if values is not None:
                 order = np.argsort(share, kind="stable")
-                found.append((run.seed, order, share[order], accuracy[order]))
+                found.append((run.seed, order, share[order], values[order]))
         if found:
-            seeds, classes, availability, accuracies = zip(*found, strict=True)
-            out[label] = ByClass(label, seeds, np.stack(classes), np.stack(availability), np.stack(accuracies))
+            seeds, classes, availability, values_of = zip(*found, strict=True)
+            out[label] = ByClass(label, metric, seeds, np.stack(classes), np.stack(availability), np.stack(values_of))
     return out
 
 
 def class_table(comparison: Comparison) -> Table | None:
-    """Accuracy on the classes that are seldom there and on those that are often there, and the gap between them."""
-    found, metric = by_class(comparison.experiment), METRICS[0]
-    if not found:
+    """A metric on the classes that are rarely available and on those that are often available, and the gap."""
+    found, metric = by_class(comparison), class_metric(comparison)
+    if not found or metric is None:
         return None
-    to = comparison.reference if comparison.reference in found else None
-    rows = []
+    to = comparison.baseline if comparison.baseline in found else None
+    names, rows = comparison.runs.names, []
     for label, view in found.items():
         low, high = (float(half.mean()) for half in view.halves())
         cells = [
-            Cell(display_name(label), (display_name(label),)),
+            Cell(names[label], (names[label],)),
             *(Cell(metric.show(value), (metric.plain(value),)) for value in (low, high)),
             Cell(metric.show(high - low, sign=True), (metric.plain(high - low),)),
         ]
         if to is not None:
-            d = None if label == to else gap_difference(found, label, to, comparison.interval)
+            d = None if label == to else gap_difference(found, label, to, comparison.choice.interval)
             values = (None, None, None) if d is None else (d.mean, d.low, d.high)
             cells.append(Cell(with_interval(metric, d), tuple(metric.plain(value) for value in values)))
         rows.append(tuple(cells))
+    unit, title = f" ({metric.unit})" if metric.unit else "", metric.title
     columns = [
         Column("algorithm", ("algorithm",), numeric=False),
-        Column(
-            "seldom there (%)", ("accuracy_seldom",), note="test accuracy on the less available half of the classes"
-        ),
-        Column("often there (%)", ("accuracy_often",), note="test accuracy on the more available half of the classes"),
-        Column("gap", ("gap",), note="often minus seldom; part of it is that some classes are harder"),
+        Column(f"rarely{unit}", ("rarely",), note=f"{title} on the less available half of the classes"),
+        Column(f"often{unit}", ("often",), note=f"{title} on the more available half of the classes"),
+        Column("gap", ("gap",), note="often minus rarely; part of it is that some classes are harder"),
     ]
     if to is not None:
-        names = ("gap_difference", "gap_difference_low", "gap_difference_high")
+        keys = ("gap_difference", "gap_difference_low", "gap_difference_high")
         note = "paired by seed, 95 % interval; the classes are the same, so their difficulty cancels"
-        columns.append(Column(f"gap minus {display_name(to)}'s [95 %]", names, note=note))
-    caption = "test accuracy by how often a class was there, in percent and points, mean over seeds"
+        columns.append(Column(f"gap minus {names[to]}'s [95 %]", keys, note=note))
+    caption = f"{title} on the classes that were rarely and on those that were often available, mean over seeds"
     return Table("classes", caption, tuple(columns), tuple(rows), tuple(found))
 
 

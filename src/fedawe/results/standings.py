@@ -1,4 +1,4 @@
-"""How the algorithms of an experiment stand to each other.
+"""How the algorithms of an experiment compare.
 
 A run is summed up by its window mean: the mean over the evaluations of its last 50 rounds, or its last evaluation if it
 has fewer rounds. Only complete runs count. Runs of the same seed share data, trace and initial model, so algorithms are
@@ -6,53 +6,57 @@ compared seed by seed, and the interval is one for the mean of those differences
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field
 
 import numpy as np
 from scipy import stats
 
+from fedawe.algorithms import FedAvg
+from fedawe.core.describe import path_of
 from fedawe.core.errors import UserError
+from fedawe.core.metric import Metric
 from fedawe.core.rng import rng
-from fedawe.results.folder import Array, Experiment, Run, display_name
-from fedawe.results.metrics import METRICS, Metric, metrics_of
-from fedawe.results.tables import MISSING, Cell, Column, Table
+from fedawe.results.choice import WINDOW, Choice, Interval
+from fedawe.results.folder import Array, RunResult, RunSet
+from fedawe.results.metrics import deciding, model_name, variants_of
 
-WINDOW = 50  # rounds, as in the paper
 BOOTSTRAP_SEEDS = 10  # with fewer, resampling sees too few different samples to mean anything
+USUAL_BASELINE = path_of(FedAvg)
 
-Interval = Literal["student", "bootstrap"]
 
-
-def window(run: Run) -> list[int]:
+def window(run: RunResult, rounds: int = WINDOW) -> list[int]:
     """The evaluated rounds that sum up a run."""
-    rounds, total = sorted(int(line["round"]) for line in run.record.evaluations), run.rounds
-    return [n for n in rounds if n > total - WINDOW] if total >= WINDOW else rounds[-1:]
+    evaluated, total = sorted(int(line["round"]) for line in run.record.evaluations), run.rounds
+    return [n for n in evaluated if n > total - rounds] if total >= rounds else evaluated[-1:]
 
 
-def window_mean(run: Run, name: str) -> Array | None:
+def window_mean(run: RunResult, name: str, rounds: int = WINDOW) -> Array | None:
     """The mean of a metric over the window, a number or one per class; None if the run has no such metric."""
     values = run.series(name)
-    found = [values[n] for n in window(run) if n in values]
+    found = [values[n] for n in window(run, rounds) if n in values]
     return np.asarray(np.mean(found, axis=0), dtype=np.float64) if found else None
 
 
 @dataclass(frozen=True)
 class Difference:
-    """The mean of paired differences and its 95 % interval; one pair has no interval."""
+    """The mean of paired differences and its 95 % interval; one pair has no interval. `text` says it in words."""
 
     mean: float
     low: float | None
     high: float | None
     seeds: tuple[int, ...]
     interval: Interval
+    text: str = field(default="", compare=False, repr=False)
 
     @property
     def sign(self) -> int:
-        """+1 or -1 where the interval leaves zero out, 0 where it does not or where there is none."""
+        """+1 or -1 where the interval does not contain zero, 0 where it does or where there is none."""
         if self.low is None or self.high is None or self.low <= 0 <= self.high:
             return 0
         return 1 if self.low > 0 else -1
+
+    def __str__(self) -> str:
+        return self.text or repr(self)
 
 
 def paired(ours: Mapping[int, float], theirs: Mapping[int, float], interval: Interval = "student") -> Difference | None:
@@ -84,19 +88,15 @@ def paired(ours: Mapping[int, float], theirs: Mapping[int, float], interval: Int
 
 @dataclass(frozen=True)
 class Standing:
-    """How an algorithm did: its window means by seed, and against the reference."""
+    """How an algorithm did: its window means by seed, and the difference to the baseline."""
 
     label: str
+    name: str  # as people write it
     values: dict[int, float]
-    missing: tuple[Run, ...]  # its runs that do not count
+    missing: tuple[RunResult, ...]  # its runs that do not count
     difference: Difference | None
-    rank: int | None  # 1 is best; None if it lacks seeds that others have
-    latest: bool = False  # FedAWE's last aggregate instead of its model, x-bar
-
-    @property
-    def name(self) -> str:
-        """As people write it."""
-        return display_name(self.label) + (", last aggregate" if self.latest else "")
+    rank: int | None  # 1 is best; None if it lacks seeds that others have, or if nothing is ranked
+    variant: str = ""  # of a further model, such as `latest`, instead of the one that counts
 
     @property
     def mean(self) -> float | None:
@@ -113,55 +113,79 @@ class Standing:
 class Comparison:
     """All algorithms of an experiment by one metric, the best first."""
 
-    experiment: Experiment
+    runs: RunSet
     metric: Metric
-    reference: str | None  # the label differences are taken to
-    interval: Interval
+    baseline: str | None  # the label to which differences are taken; None if there is nothing to compare
+    choice: Choice
     standings: tuple[Standing, ...]
+    note: str = ""  # what a reader must know about the choice of the metric
 
-    def standing(self, label: str | None, latest: bool = False) -> Standing | None:
+    def standing(self, label: str | None, variant: str = "") -> Standing | None:
         """The standing of an algorithm, if it takes part."""
-        return next((s for s in self.standings if s.label == label and s.latest == latest), None)
+        return next((s for s in self.standings if s.label == label and s.variant == variant), None)
 
     @property
     def ranked(self) -> list[Standing]:
         """Those that have all seeds, the best first."""
         return [standing for standing in self.standings if standing.rank is not None]
 
+    @property
+    def main(self) -> list[Standing]:
+        """One per algorithm, without further models."""
+        return [standing for standing in self.standings if not standing.variant]
 
-def compare(
-    experiment: Experiment,
-    metric: Metric | None = None,
-    *,
-    reference: str = "fedavg",
-    interval: Interval = "student",
-) -> Comparison:
-    """Every algorithm's window means, ranks, and paired differences to the reference."""
-    chosen = metric or next(iter(metrics_of(experiment)), METRICS[0])
-    to = experiment.the(reference)
-    values = {label: _by_seed(experiment, label, chosen.name) for label in experiment.labels}
+    @property
+    def emphasised(self) -> set[str]:
+        """The labels that a figure draws thicker: the best, and the baseline."""
+        best = [standing.label for standing in self.ranked[:1]]
+        return {*best, *([self.baseline] if self.baseline is not None else [])}
+
+    def verdict(self, difference: Difference | None) -> int:
+        """+1 for a significant advantage, -1 for a significant disadvantage, 0 for neither."""
+        return 0 if difference is None else self.metric.sign * difference.sign
+
+
+def compare(runs: RunSet, choice: Choice | None = None) -> Comparison:
+    """Every algorithm's window means, ranks, and paired differences to the baseline."""
+    choice = choice or Choice()
+    if choice.algorithms:
+        runs = runs.only([runs.the(text) for text in choice.algorithms])
+    metric, note = deciding(runs, choice.metric)
+    to = baseline_of(runs, choice.baseline)
+    values = {label: _by_seed(runs, label, metric.name, choice.window) for label in runs.labels}
     most = max((len(v) for v in values.values()), default=0)
-    whole = [label for label in values if most and len(values[label]) == most == len(experiment.of(label))]
-    order = [(-1 if chosen.higher_is_better else 1) * float(np.mean(list(values[label].values()))) for label in whole]
+    whole = [label for label in values if most and metric.sign and len(values[label]) == most == len(runs.of(label))]
+    order = [-metric.sign * float(np.mean(list(values[label].values()))) for label in whole]
     ranks = dict(zip(whole, stats.rankdata(order, "min").astype(int).tolist(), strict=True))
 
-    def standing(label: str, values_of: dict[int, float], latest: bool = False) -> Standing:
-        missing = tuple(run for run in experiment.of(label) if run.seed not in values_of)
+    def standing(label: str, values_of: dict[int, float], variant: str = "") -> Standing:
+        missing = tuple(run for run in runs.of(label) if run.seed not in values_of)
         difference = None
-        if to is not None and (label != to or latest):
-            difference = paired(values_of, values[to], interval)
-        return Standing(label, values_of, missing, difference, None if latest else ranks.get(label), latest)
+        if to is not None and (label != to or variant):
+            difference = paired(values_of, values[to], choice.interval)
+        name = runs.names[label] + (f", {model_name(variant)}" if variant else "")
+        return Standing(label, name, values_of, missing, difference, None if variant else ranks.get(label), variant)
 
     standings = [standing(label, values[label]) for label in values]
-    latest = {label: _by_seed(experiment, label, f"latest_{chosen.name}") for label in values}
-    standings += [standing(label, latest[label], latest=True) for label in values if latest[label]]
-    best_first = sorted(standings, key=lambda s: (s.latest, s.rank is None, s.rank or 0))
-    return Comparison(experiment, chosen, to, interval, tuple(best_first))
+    for variant in variants_of(runs):
+        of = {label: _by_seed(runs, label, f"{variant}_{metric.name}", choice.window) for label in values}
+        standings += [standing(label, of[label], variant) for label in values if of[label]]
+    best_first = sorted(standings, key=lambda s: (s.variant != "", s.rank is None, s.rank or 0))
+    return Comparison(runs, metric, to, choice, tuple(best_first), note)
 
 
-def _by_seed(experiment: Experiment, label: str, name: str) -> dict[int, float]:
-    means = {run.seed: window_mean(run, name) for run in experiment.complete(label)}
-    return {seed: float(mean) for seed, mean in means.items() if mean is not None}
+def baseline_of(runs: RunSet, asked: str | None = None) -> str | None:
+    """The label that is asked for; else that of FedAvg, else the first; None where there are not two algorithms."""
+    if asked is not None:
+        return runs.the(asked)
+    if len(runs.labels) < 2:
+        return None
+    return next((label for label in runs.labels if runs.kinds[label] == USUAL_BASELINE), runs.labels[0])
+
+
+def _by_seed(runs: RunSet, label: str, name: str, rounds: int) -> dict[int, float]:
+    means = {run.seed: window_mean(run, name, rounds) for run in runs.complete(label)}
+    return {seed: float(mean) for seed, mean in means.items() if mean is not None and mean.ndim == 0}
 
 
 def mean_ranks(comparisons: Sequence[Comparison]) -> dict[str, float]:
@@ -172,73 +196,3 @@ def mean_ranks(comparisons: Sequence[Comparison]) -> dict[str, float]:
             assert standing.rank is not None
             ranks.setdefault(standing.label, []).append(standing.rank)
     return {label: float(np.mean(values)) for label, values in ranks.items() if len(values) == len(comparisons)}
-
-
-def summary_table(comparison: Comparison) -> Table:
-    """The result: window means over seeds, and paired differences to the reference."""
-    metric, to = comparison.metric, comparison.reference
-    columns = [
-        Column("rank", ("rank",), note="by the mean; only algorithms that completed every seed are ranked"),
-        Column("algorithm", ("algorithm",), numeric=False),
-        Column("seeds", ("seeds_complete", "seeds"), note="complete runs; others do not count"),
-        Column(
-            metric.heading, (metric.name, f"{metric.name}_std"), note="mean ± standard deviation over seeds (n − 1)"
-        ),
-    ]
-    if to is not None:
-        names = ("difference", "difference_low", "difference_high")
-        note = "paired by seed, mean and 95 % interval; " + (
-            "Student's t" if comparison.interval == "student" else "bootstrap (BCa)"
-        )
-        columns.append(Column(f"minus {display_name(to)} [95 %]", names, note=note))
-    rows = [_summary_row(comparison, standing) for standing in comparison.standings]
-    caption = f"{metric.heading}, {window_words(comparison)}"
-    return Table("results", caption, tuple(columns), tuple(rows), tuple(s.label for s in comparison.standings))
-
-
-def _summary_row(comparison: Comparison, standing: Standing) -> tuple[Cell, ...]:
-    metric, total = comparison.metric, len(standing.values) + len(standing.missing)
-    best, done = standing.rank == 1, len(standing.values)
-    cells = [
-        Cell(MISSING if standing.rank is None else str(standing.rank), (standing.rank,)),
-        Cell(standing.name, (standing.name,), strong=best),
-        Cell(str(done) if done == total else f"{done} of {total}", (done, total)),
-        Cell(spread(metric, standing), (metric.plain(standing.mean), metric.plain(standing.std)), strong=best),
-    ]
-    if comparison.reference is not None:
-        d = standing.difference
-        values = (None, None, None) if d is None else (d.mean, d.low, d.high)
-        cells.append(Cell(with_interval(metric, d), tuple(metric.plain(value) for value in values)))
-    return tuple(cells)
-
-
-def spread(metric: Metric, standing: Standing) -> str:
-    """mean ± standard deviation."""
-    if standing.mean is None:
-        return MISSING
-    mean = standing.mean
-    return metric.show(mean) + ("" if standing.std is None else f" ± {metric.show(standing.std, like=mean)}")
-
-
-def with_interval(metric: Metric, d: Difference | None) -> str:
-    """The difference and its interval, as far as there are any."""
-    if d is None:
-        return MISSING
-    if d.low is None or d.high is None:
-        return metric.show(d.mean, sign=True)
-    like = max(abs(d.low), abs(d.high))
-    low, high = metric.show(d.low, like=like), metric.show(d.high, like=like)
-    return f"{metric.show(d.mean, sign=True, like=like)} [{low}, {high}]"
-
-
-def window_words(comparison: Comparison) -> str:
-    """Which evaluations count, in words."""
-    windows = {
-        tuple(window(run)) for label in comparison.experiment.labels for run in comparison.experiment.complete(label)
-    }
-    if len(windows) != 1:
-        return f"mean over the evaluations of the last {WINDOW} rounds"
-    (rounds,) = windows
-    if len(rounds) == 1:
-        return f"evaluation after round {rounds[0]}"
-    return f"mean over the {len(rounds)} evaluations of rounds {rounds[0]} to {rounds[-1]}"

@@ -1,51 +1,74 @@
-"""Several experiments side by side: what differs between them, and who is ahead over all."""
+"""Several experiments side by side: in which settings they differ, and who is ahead over all."""
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import replace
 
-from fedawe.results.folder import Experiment, display_name
-from fedawe.results.standings import Comparison, mean_ranks, spread
+from fedawe.core.errors import UserError
+from fedawe.results.choice import Choice
+from fedawe.results.fields import Plain, Settings
+from fedawe.results.folder import RunSet
+from fedawe.results.standings import Comparison, compare, mean_ranks
+from fedawe.results.summary import spread
 from fedawe.results.tables import MISSING, Cell, Column, Table
 
 
-def titles(experiments: Sequence[Experiment]) -> list[str]:
-    """A short name for each: the settings in which they differ, or their folders if the settings do not tell."""
-    if len(experiments) == 1:
-        return [describe(experiments[0].settings)]
-    keys = list(dict.fromkeys(key for experiment in experiments for key in experiment.settings))
-    telling = [key for key in keys if len({str(experiment.settings.get(key)) for experiment in experiments}) > 1]
-    out = [", ".join(_said(key, experiment.settings.get(key)) for key in telling) for experiment in experiments]
-    return out if len(set(out)) == len(out) else [experiment.path.name for experiment in experiments]
+def compare_all(several: Sequence[RunSet], choice: Choice) -> list[Comparison]:
+    """Each of them by the same choice; an algorithm need not take part in all, but in one of them it must."""
+    if len(several) == 1:
+        return [compare(several[0], choice)]
+    for text in (*choice.algorithms, *([choice.baseline] if choice.baseline else [])):
+        if all(runs.find(text) is None for runs in several):
+            known = dict.fromkeys(label for runs in several for label in runs.labels)
+            raise UserError(f"unknown algorithm {text!r}; choose from {', '.join(known)}")
+    out = []
+    for runs in several:
+        algorithms = tuple(text for text in choice.algorithms if runs.find(text) is not None)
+        if choice.algorithms and not algorithms:
+            continue
+        baseline = choice.baseline if choice.baseline and runs.find(choice.baseline) is not None else None
+        out.append(compare(runs, replace(choice, algorithms=algorithms, baseline=baseline)))
+    return out
 
 
-def _said(key: str, value: Any) -> str:
-    return str(value) if key in ("task", "model", "dynamics") else f"{key} {value}"
+def titles(several: Sequence[RunSet]) -> list[str]:
+    """A short name for each: the settings that tell them apart, or their folders if the settings do not."""
+    if len(several) == 1:
+        return [describe(several[0].settings)]
+    keys = list(dict.fromkeys(key for runs in several for key in runs.settings))
+    told: list[tuple[str, ...]] = [() for _ in several]
+    for key in keys:
+        more = [(*told[n], _said(key, runs.settings.get(key))) for n, runs in enumerate(several)]
+        if len(set(more)) > len(set(told)):
+            told = more
+    out = [", ".join(words) for words in told]
+    return out if len(set(out)) == len(out) else [runs.path.name for runs in several]
 
 
-def describe(settings: dict[str, Any]) -> str:
+def _said(key: str, value: Plain) -> str:
+    name = key.rpartition(".")[2]
+    return str(value) if key in ("task", "availability") or name in ("model", "class") else f"{name} {value}"
+
+
+def describe(settings: Settings) -> str:
     """The settings that matter, in a line.
 
-    >>> describe({"task": "digits", "dynamics": "sine", "clients": 100, "alpha": 0.1, "rounds": 300})
+    >>> describe({"task": "digits", "availability": "sine", "clients": 100, "rounds": 300, "task.alpha": 0.1})
     'digits, sine, 100 clients, α = 0.1, 300 rounds'
     """
-    words = [str(settings[key]) for key in ("task", "dynamics") if settings.get(key) is not None]
-    if settings.get("clients") is not None:
-        words.append(f"{settings['clients']} clients")
-    if settings.get("alpha") is not None and settings.get("task") != "quadratic":
-        words.append(f"α = {settings['alpha']}")
-    if settings.get("rounds") is not None:
-        words.append(f"{settings['rounds']} rounds")
-    return ", ".join(words)
+    words = [str(settings[key]) for key in ("task", "availability") if settings.get(key) is not None]
+    forms = {"clients": "{} clients", "task.alpha": "α = {}", "rounds": "{} rounds"}
+    words += [form.format(settings[key]) for key, form in forms.items() if settings.get(key) is not None]
+    return ", ".join(words) or "experiment"
 
 
 def overview_table(comparisons: Sequence[Comparison], names: Sequence[str]) -> Table:
     """Every algorithm in every setting, and its mean rank over the settings."""
     ranks = mean_ranks(comparisons)
-    known = dict.fromkeys(label for comparison in comparisons for label in comparison.experiment.labels)
+    known = display_names(comparisons)
     labels = sorted(known, key=lambda label: ranks.get(label, float("inf")))
     rows = []
     for label in labels:
-        cells = [Cell(display_name(label), (display_name(label),))]
+        cells = [Cell(known[label], (known[label],))]
         for comparison in comparisons:
             standing = comparison.standing(label)
             if standing is None:
@@ -59,8 +82,14 @@ def overview_table(comparisons: Sequence[Comparison], names: Sequence[str]) -> T
     for comparison, name in zip(comparisons, names, strict=True):
         columns.append(Column(name, (name, f"{name} std"), note=comparison.metric.heading))
     columns.append(Column("mean rank", ("mean_rank",), note="over the settings; 1 is best"))
-    caption = (
-        f"{comparisons[0].metric.heading} in every setting, mean ± standard deviation over seeds; the best is bold"
-    )
-    ordered = sorted(labels, key=lambda label: ranks.get(label, float("inf")))
-    return Table("overview", caption, tuple(columns), tuple(rows), tuple(ordered))
+    headings = list(dict.fromkeys(comparison.metric.heading for comparison in comparisons))
+    caption = f"{' or '.join(headings)} in every setting, mean ± standard deviation over seeds; the best is bold"
+    return Table("overview", caption, tuple(columns), tuple(rows), tuple(labels))
+
+
+def display_names(comparisons: Sequence[Comparison]) -> dict[str, str]:
+    """Of all labels."""
+    out: dict[str, str] = {}
+    for comparison in comparisons:
+        out |= {label: name for label, name in comparison.runs.names.items() if label not in out}
+    return out

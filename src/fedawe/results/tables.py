@@ -1,6 +1,7 @@
-"""A table that can be read by people and by programs: plain cells, and as CSV, Markdown and LaTeX."""
+"""A table that can be read by people and by programs: as text, in notebooks, and as CSV, Markdown and LaTeX."""
 
 import csv
+import html
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -42,7 +43,7 @@ class Export:
         return self.head + "".join(self.rows) + self.foot
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Table:
     """Columns and rows of cells; `labels` says which algorithm each row is of, for those who colour them."""
 
@@ -51,6 +52,38 @@ class Table:
     columns: tuple[Column, ...]
     rows: tuple[tuple[Cell, ...], ...]
     labels: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        """As text: aligned columns under the caption."""
+        grid = [[column.title for column in self.columns], *([cell.text for cell in row] for row in self.rows)]
+        widths = [max(len(line[n]) for line in grid) for n in range(len(self.columns))]
+
+        def line(texts: Sequence[str]) -> str:
+            sides = (">" if column.numeric else "<" for column in self.columns)
+            return "  ".join(f"{text:{side}{width}}" for text, side, width in zip(texts, sides, widths, strict=True))
+
+        rule = "  ".join("─" * width for width in widths)
+        lines = [self.caption, "", line(grid[0]), rule, *(line(texts) for texts in grid[1:])]
+        return "\n".join(each.rstrip() for each in lines)
+
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+
+        def row(tag: str, texts: Sequence[str]) -> str:
+            sides = ("right" if column.numeric else "left" for column in self.columns)
+            cells = (
+                f'<{tag} style="text-align:{side}">{text}</{tag}>' for text, side in zip(texts, sides, strict=True)
+            )
+            return f"<tr>{''.join(cells)}</tr>"
+
+        def text(cell: Cell) -> str:
+            plain = html.escape(cell.text)
+            return f"<b>{plain}</b>" if cell.strong else plain
+
+        head = row("th", [html.escape(column.title) for column in self.columns])
+        body = "".join(row("td", [text(cell) for cell in each]) for each in self.rows)
+        caption = html.escape(self.caption)
+        return f"<table><caption>{caption}</caption><thead>{head}</thead><tbody>{body}</tbody></table>"
 
     def export(self, format: Format) -> Export:  # noqa: A002 - the word people know
         """The table in one of the formats.

@@ -3,7 +3,6 @@
 from fedawe.tasks.augment import Augment
 from fedawe.tasks.base import Task, Update
 from fedawe.tasks.classification import Classification, classification
-from fedawe.tasks.convnet import ConvNet
 from fedawe.tasks.data.arrays import from_arrays, from_npz
 from fedawe.tasks.data.labelled import Data, digits
 from fedawe.tasks.data.leaf import from_leaf
@@ -13,7 +12,6 @@ from fedawe.tasks.data.text import characters
 from fedawe.tasks.layout import Layout
 from fedawe.tasks.models import network_for
 from fedawe.tasks.module import ModuleNetwork
-from fedawe.tasks.networks import Dense, Network
 from fedawe.tasks.partition import (
     dirichlet_partition,
     hold_out,
@@ -28,12 +26,9 @@ from fedawe.tasks.synthetic import Synthetic
 __all__ = [
     "Augment",
     "Classification",
-    "ConvNet",
     "Data",
-    "Dense",
     "Layout",
     "ModuleNetwork",
-    "Network",
     "Quadratic",
     "Synthetic",
     "Task",

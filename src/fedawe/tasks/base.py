@@ -100,6 +100,7 @@ class Task(ABC):
     frequencies  how often each class occurs at each client [m, C]; None where there are no classes
     sizes        how many samples each client has [m]; None where that has no meaning
     input_shape  the shape of one input; None where that has no meaning
+    executor     what computes the network, where there is a choice, and `executor_why` why; it decides the last bits
     """
 
     metrics: tuple[Metric, ...] = ()
@@ -109,6 +110,8 @@ class Task(ABC):
     frequencies: npt.NDArray[np.float64] | None = None
     sizes: npt.NDArray[np.int64] | None = None
     input_shape: tuple[int, ...] | None = None
+    executor: str | None = None
+    executor_why: str | None = None
 
     @property
     @abstractmethod

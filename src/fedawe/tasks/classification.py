@@ -2,8 +2,7 @@
 
 import copy
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -12,56 +11,21 @@ from torch import Tensor
 
 from fedawe.core.errors import UserError
 from fedawe.core.metric import Metric
-from fedawe.core.rng import rng, streams
+from fedawe.core.rng import streams
 from fedawe.tasks.augment import PAD, Augment
 from fedawe.tasks.base import Metrics, Task, Update, Work
-from fedawe.tasks.convnet import ConvNet
+from fedawe.tasks.batches import Batches
 from fedawe.tasks.data.labelled import Data, Role
+from fedawe.tasks.executors import Batch
 from fedawe.tasks.models import ModelName, network_for
 from fedawe.tasks.module import ModuleNetwork
-from fedawe.tasks.networks import Dense, Network
 from fedawe.tasks.partition import Indices, Partition, hold_out, label_frequencies, partition_of
+from fedawe.tasks.sampling import Sampling
 
 PIECE = 1024  # samples asked at once
 AT_ONCE = 2**22  # numbers that may be fetched for a whole round at once
 PERPLEXITY = Metric("test_perplexity", better="lower", decides=True)
 VALIDATION = (Metric("validation_accuracy", unit="%"), Metric("validation_loss", better="lower"))
-Batch = tuple[Tensor, Tensor, Tensor]
-
-
-@dataclass(frozen=True)
-class Batches:
-    """Which samples the k active clients look at, step by step; weights sum to 1 over a client's batch (0: padding)."""
-
-    inputs: Tensor  # what there is to look at, [n, ...]
-    targets: Tensor  # [n]
-    samples: Tensor  # which rows of it, [s, k, B] int64
-    weights: Tensor  # [k, B]
-    sizes: list[int]  # how many of the B are real, [k]
-    draws: Tensor | None  # how each image is shifted and mirrored, [s, k, B, 3]
-    seeds: list[list[int]] | None  # for what a network draws itself, [s][k]
-    kept: dict[str, Tensor] = field(default_factory=dict)  # what a network carries from step to step of the round
-
-    @property
-    def padded(self) -> bool:
-        """Whether some client has fewer samples than the width of a batch."""
-        return len(self.sizes) > 1 and min(self.sizes) < self.samples.shape[2]
-
-    @cached_property
-    def alone(self) -> list["Batches"]:
-        """The same for each client by itself, [k]."""
-        return [
-            Batches(
-                self.inputs,
-                self.targets,
-                self.samples[:, n : n + 1],
-                self.weights[n : n + 1],
-                [size],
-                None if self.draws is None else self.draws[:, n : n + 1],
-                None if self.seeds is None else [[row[n]] for row in self.seeds],
-            )
-            for n, size in enumerate(self.sizes)
-        ]
 
 
 class Classification(Task):
@@ -86,29 +50,28 @@ class Classification(Task):
     def __init__(
         self,
         data: Data,
-        network: Network,
+        network: ModuleNetwork,
         parts: Sequence[Indices],
         keep_empty: bool = False,
         augment: Augment | None = None,
         held_out: Sequence[Indices] | None = None,
     ) -> None:
         self.data, self.network, self.augment = data, network, augment
-        self.sizes = np.array([len(part) for part in parts], dtype=np.int64)
+        self.sampling = Sampling(parts)
+        self.sizes = self.sampling.sizes
         if not keep_empty and (self.sizes == 0).any():
             empty = np.flatnonzero(self.sizes == 0)
             raise UserError(
                 f"{len(empty)} of {len(parts)} clients have no data (the first is {empty[0]}): use fewer clients, "
                 "a larger alpha, or keep them with keep_empty (--keep-empty)"
             )
-        self.order = np.concatenate(list(parts))  # the samples client by client
-        self.offsets = np.concatenate([[0], np.cumsum(self.sizes)[:-1]])
         # What is held out still is a client's data: its probability does not depend on whether there is a validation.
         whole = [np.concatenate(both) for both in zip(parts, held_out, strict=True)] if held_out else parts
         self.frequencies = label_frequencies(data.y_train.cpu().numpy(), whole)
         # F counts clients, not samples: a sample of client i weighs 1/(m n_i).
         owner_weight = np.repeat(1 / np.maximum(self.sizes, 1) / (self.sizes > 0).sum(), self.sizes)
         self.rows: dict[Role, Indices] = {}  # which rows of the data an evaluation looks at
-        self.rows["train"], where = np.unique(self.order, return_inverse=True)
+        self.rows["train"], where = np.unique(self.sampling.order, return_inverse=True)
         self.client_weights = torch.zeros(len(self.rows["train"]), dtype=torch.float64).index_add_(
             0, torch.from_numpy(where), torch.from_numpy(owner_weight)
         )
@@ -119,9 +82,15 @@ class Classification(Task):
             self.rows["validation"] = np.arange(len(data.y_val))
         self.rows["test"] = np.arange(len(data.y_test))
         self.metrics = self._metrics()
-        self.stacked, self.layout = network.stacked, network.layout
-        self.buffers = 0 if network.layout is None else network.layout.buffers
+        self.layout, self.buffers = network.layout, network.layout.buffers
         self.input_shape = tuple(data.shape)
+        self.computed = network.executor(len(data.shape))
+        self.executor, self.executor_why = self.computed.name, self.computed.why
+        self.stacked = self._stacked()
+
+    def _stacked(self) -> bool:
+        """On a device every operation has a cost of its own, however little it computes."""
+        return self.computed.stacked or self.data.x_train.device.type != "cpu"
 
     def _metrics(self) -> tuple[Metric, ...]:
         """Those of every classification; for text also the perplexity, which then decides; those of a validation."""
@@ -139,6 +108,7 @@ class Classification(Task):
         """The same on another device."""
         out = copy.copy(self)
         out.data = self.data.to(device)
+        out.stacked = out._stacked()
         return out
 
     def initial(self, seed: int) -> Tensor:
@@ -147,18 +117,9 @@ class Classification(Task):
 
     def batches(self, work: Work) -> Batches:
         """Named draws; all clients padded to one width that depends on the task alone."""
-        width = min(work.size, int(self.sizes.max()))
-        samples = np.zeros((work.steps, len(work.A), width), dtype=np.int64)
-        steps = [work.steps_of(row) for row in range(len(work.A))]
-        weights = np.zeros((len(work.A), width), dtype=np.float32)
-        clients, sizes = work.A.tolist(), []
-        drawn = zip(clients, work.visits.tolist(), streams(work.seed, "batch", work.t, last=clients), strict=True)
-        for row, (i, visits, generator) in enumerate(drawn):
-            own = self.samples(i, visits, work, generator, steps[row])  # [s, b]
-            b = own.shape[1]
-            samples[: steps[row], row, :b] = own
-            weights[row, :b] = 1 / max(b, 1)
-            sizes.append(b)
+        samples, sizes = self.sampling.rows(work)
+        width, clients = samples.shape[2], work.A.tolist()
+        weights = ((np.arange(width) < sizes[:, None]) / np.maximum(sizes, 1)[:, None]).astype(np.float32)
         device = self.data.x_train.device
         inputs, targets, rows = self._prepared(samples)
         draws = seeds = None
@@ -166,9 +127,10 @@ class Classification(Task):
             named = streams(work.seed, "augment", work.t, last=clients)
             draws = torch.zeros((*samples.shape, 3), dtype=torch.int64)
             for row, each in enumerate(named):
-                draws[: steps[row], row] = self.augment.draw(steps[row], width, each)
+                steps = work.steps_of(row)
+                draws[:steps, row] = self.augment.draw(steps, width, each)
             draws = draws.to(device)
-        if self.network.random:
+        if self.computed.random:
             named = streams(work.seed, "network", work.t, last=clients)
             seeds = np.stack([each.integers(2**63, size=work.steps) for each in named], 1).tolist()
         return Batches(
@@ -176,31 +138,15 @@ class Classification(Task):
             targets,
             torch.from_numpy(rows).to(device),
             torch.from_numpy(weights).to(device),
-            sizes,
+            sizes.tolist(),
             draws,
             seeds,
         )
 
-    def samples(
-        self,
-        i: int,
-        visits: int,
-        work: Work,
-        generator: np.random.Generator | None = None,
-        steps: int | None = None,
-    ) -> Indices:
+    def samples(self, i: int, visits: int, work: Work) -> Indices:
         """Which rows of x_train client i takes, step by step, [s, b]; `visits` is how often it was active before."""
-        n, size, steps = int(self.sizes[i]), work.size, work.steps if steps is None else steps
-        own = self.order[self.offsets[i] : self.offsets[i] + n]
-        if n <= size:
-            return np.broadcast_to(own, (steps, n))
-        if work.rule == "iid":
-            generator = generator or rng(work.seed, "batch", work.t, i)
-            return own[generator.integers(n, size=(steps, size))]
-        per_epoch = n // size  # the short last batch is dropped
-        at = visits * steps + np.arange(steps)
-        epochs = {int(e): rng(work.seed, "epoch", i, int(e)).permutation(own) for e in np.unique(at // per_epoch)}
-        return np.stack([epochs[q // per_epoch][q % per_epoch * size :][:size] for q in at.tolist()])
+        rows, real = self.sampling.rows(replace(work, A=torch.tensor([i]), visits=torch.tensor([visits]), counts=None))
+        return rows[:, 0, : real[0]]
 
     def _prepared(self, rows: Indices) -> tuple[Tensor, Tensor, Indices]:
         """Inputs and targets, and which rows of them these are; images become floats, and are padded, once a round."""
@@ -213,30 +159,23 @@ class Classification(Task):
 
     def gradients(self, x: Tensor, batches: Batches, step: int) -> Tensor:
         """The network's, on the samples of this step, [k, d]."""
-        module = self.network if isinstance(self.network, ModuleNetwork) else None
-        if module is not None and module.mixes and batches.padded:  # padding would be in a client's statistics
+        if self.network.mixes and batches.padded:  # padding would be in a client's statistics
             alone = enumerate(batches.alone)
             return torch.cat([self.gradients(x[n : n + 1], one, step) for n, one in alone])
         batch = self._batch(batches, step)
         if batch is None:
             return torch.zeros_like(x[:, : x.shape[1] - self.buffers])
-        seeds = batches.seeds[step] if batches.seeds else None
-        if module is not None:
-            return module.gradients(x, *batch, seeds, batches.kept)
-        return self.network.gradients(x, *batch, seeds)
+        return self.computed.gradients(x, batch, batches.kept)
 
     def descend(self, x: Tensor, batches: Batches, steps: int, update: Update) -> None:
-        """Gradient and update, step by step, in place; some networks do both in one where the update is plain."""
+        """Gradient and update, step by step, in place; in one operation where the update is plain."""
         if not update.plain:
             super().descend(x, batches, steps, update)
-        elif isinstance(self.network, Dense):
-            self.network.descend(x, self._all_batches(batches, steps), update.rate)
-        elif isinstance(self.network, ConvNet) and len(x) == 1:
-            seeds: Sequence[list[int] | None] = batches.seeds or [None] * steps
-            found = ((self._batch(batches, step), seeds[step]) for step in range(steps))
-            self.network.descend(x, ((*batch, seed) for batch, seed in found if batch is not None), update.rate)
+        elif self.network.mixes and batches.padded:
+            for n, one in enumerate(batches.alone):
+                self.descend(x[n : n + 1], one, steps, update)
         else:
-            super().descend(x, batches, steps, update)
+            self.computed.descend(x, self._all_batches(batches, steps), update.rate)
 
     def _all_batches(self, batches: Batches, steps: int) -> Iterator[Batch]:
         """Every step's batch that has something in it; where a round's samples are few, they are fetched at once."""
@@ -245,12 +184,13 @@ class Classification(Task):
             found = (self._batch(batches, step) for step in range(steps))
             return (batch for batch in found if batch is not None)
         flat, shape = batches.samples.view(-1), batches.samples.shape
-        inputs = batches.inputs.index_select(0, flat).view(*shape, -1)  # [s, k, B, features]
-        targets = batches.targets.index_select(0, flat).view(shape)
-        return ((inputs[step], targets[step], batches.weights) for step in range(steps))
+        inputs = batches.inputs.index_select(0, flat).view(*shape, *batches.inputs.shape[1:])  # [s, k, B, ...]
+        targets = batches.targets.index_select(0, flat).view(*shape, *batches.targets.shape[1:])
+        seeds: Sequence[list[int] | None] = batches.seeds or [None] * steps
+        return ((inputs[step], targets[step], batches.weights, seeds[step]) for step in range(steps))
 
     def _batch(self, batches: Batches, step: int) -> Batch | None:
-        """Inputs [k, B, ...], targets [k, B] and weights [k, B] of a step; None if there is nothing in it."""
+        """Inputs [k, B, ...], targets [k, B, ...], weights [k, B], seeds [k] of a step; None if it has no samples."""
         width = batches.sizes[0] if len(batches.sizes) == 1 else None  # one client: its padding need not be computed
         samples, weights = batches.samples[step, :, :width], batches.weights[:, :width]
         if samples.numel() == 0:
@@ -261,20 +201,17 @@ class Classification(Task):
         else:
             inputs = batches.inputs.index_select(0, flat)  # several times as fast as indexing with a tensor
         targets = batches.targets[flat]
-        return inputs.view(*samples.shape, *inputs.shape[1:]), targets.view(*samples.shape, *targets.shape[1:]), weights
+        inputs, targets = (each.view(*samples.shape, *each.shape[1:]) for each in (inputs, targets))
+        return inputs, targets, weights, batches.seeds[step] if batches.seeds else None
 
     def losses(self, x: Tensor, batches: Batches) -> Tensor:
         """The mean loss of each client on the samples of its first step, in evaluation mode, [k]."""
-        found = []
-        for row, one in enumerate(batches.alone):
-            batch = self._batch(one, 0)
-            loss = x.new_zeros(()) if batch is None else self._mean_loss(x[row], batch[0][0], batch[1][0])
-            found.append(loss)
-        return torch.stack(found) if found else x.new_empty(0)
-
-    def _mean_loss(self, x: Tensor, inputs: Tensor, targets: Tensor) -> Tensor:
+        losses = x.new_zeros(len(x))
         with torch.no_grad():
-            return self.network.loss(self.network.outputs(x, inputs), targets).mean()
+            for row, one in enumerate(batches.alone):
+                if (batch := self._batch(one, 0)) is not None:
+                    losses[row] = self.network.loss(self.computed.outputs(x[row], batch[0][0]), batch[1][0]).mean()
+        return losses
 
     def pieces(self) -> list[tuple[Role, int]]:
         """The data in pieces that can be asked apart: (train, validation or test, first row)."""
@@ -286,7 +223,7 @@ class Classification(Task):
         images, labels = self.data.part("train" if role == "validation" and self.held_out else role)
         rows = torch.from_numpy(self.rows[role][first : first + PIECE]).to(labels.device)
         labels = labels[rows]
-        outputs = self.network.outputs(x, self.data.inputs(images, rows))
+        outputs = self.computed.outputs(x, self.data.inputs(images, rows))
         hits = (outputs.argmax(-1) == labels).to(torch.float64)
         hits = hits.mean(1) if hits.ndim > 1 else hits  # of a text: the share of its characters
         return torch.stack([hits, self.network.loss(outputs, labels).to(torch.float64)], 1).cpu()

@@ -123,6 +123,12 @@ class Layout:
             pieces.append(tensor.detach().reshape(-1).to(self.dtype))
         return torch.cat(pieces) if pieces else torch.empty(0, dtype=self.dtype)
 
+    def parts(self, x: Tensor, kind: Literal["parameter", "buffer"]) -> dict[str, Tensor]:
+        """The parameters of a vector [d], or the buffers of a vector [b], by name: views of it."""
+        of = [entry for entry in self.ordered if entry.kind == kind]
+        pieces = x.split([entry.size for entry in of]) if of else ()
+        return {entry.name: piece.view(entry.shape) for entry, piece in zip(of, pieces, strict=True)}
+
     def tensors(self, x: Tensor) -> dict[str, Tensor]:
         """Parameters and buffers of a vector x [d + b] by name: views of it, of its dtype."""
         sizes = [entry.size for entry in self.ordered]

@@ -1,22 +1,27 @@
 """Networks by name, in the shape of the data."""
 
+from collections.abc import Sequence
 from functools import partial
+from itertools import pairwise
 from typing import Literal
 
-from torch import nn
+import numpy as np
+import torch
+from torch import Tensor, nn
 
 from fedawe.core.errors import UserError
-from fedawe.tasks.convnet import ConvNet
+from fedawe.core.rng import rng
 from fedawe.tasks.data.labelled import Data
+from fedawe.tasks.layout import Layout
 from fedawe.tasks.lstm import lstm
 from fedawe.tasks.module import ModuleNetwork
-from fedawe.tasks.networks import Dense, Network
 
 ModelName = Literal["softmax", "mlp", "cnn", "paper", "lstm"]
 PAPER = {"svhn": ((128,), 0.0), "cifar10": ((256, 64), 0.0), "cinic10": ((512, 256), 0.2)}  # hidden layers, dropout
+WIDTH = 32  # channels of both convolutions of the paper
 
 
-def network_for(data: Data, model: ModelName) -> Network:
+def network_for(data: Data, model: ModelName) -> ModuleNetwork:
     """Softmax regression, an MLP with 64 hidden units, a small CNN, the paper's, or an LSTM, shaped by the data."""
     shape = data.shape
     features = shape.numel()
@@ -26,22 +31,80 @@ def network_for(data: Data, model: ModelName) -> Network:
     if model == "lstm":
         return lstm(data.classes, every=data.y_train.ndim > 1)
     if model == "softmax":
-        return Dense((features, data.classes))
+        return dense((features, data.classes))
     if model == "mlp":
-        return Dense((features, 64, data.classes))
+        return dense((features, 64, data.classes))
     if model not in ("cnn", "paper"):
         raise UserError(f"model is {model!r}; expected softmax, mlp, cnn, paper or lstm")
     if len(shape) != 3 or min(shape[1:]) < 4:
         raise UserError(
             f"a cnn needs images of at least 4 x 4; the samples of {data.name} have the shape {list(shape)}"
         )
+    image = (shape[0], shape[1], shape[2])
     if model == "paper":
         hidden, dropout = PAPER.get(data.name, PAPER["svhn"])
-        return ConvNet((shape[0], shape[1], shape[2]), hidden, data.classes, dropout)
-    return ModuleNetwork(partial(_small_cnn, *shape, data.classes))
+        return paper(image, hidden, data.classes, dropout)
+    return ModuleNetwork(partial(_small_cnn, image, data.classes))
 
 
-def _small_cnn(channels: int, height: int, width: int, classes: int) -> nn.Module:
+def dense(sizes: Sequence[int]) -> ModuleNetwork:
+    """Fully connected layers with ReLU between them, from features to classes; (64, 10) is softmax regression."""
+    make = partial(_dense, tuple(sizes))
+    return ModuleNetwork(make, start=partial(authors_start, make))
+
+
+def paper(
+    image: tuple[int, int, int] = (3, 32, 32), hidden: Sequence[int] = (128,), classes: int = 10, dropout: float = 0.0
+) -> ModuleNetwork:
+    """C(c, 32) - M - R - C(32, 32) - M - R - [Drop - L - R]* - Drop - L, 3 x 3 convolutions, 2 x 2 max-pooling.
+
+    image    [channels, height, width]
+    hidden   sizes of the hidden linear layers: (128,) SVHN, (256, 64) CIFAR-10, (512, 256) CINIC-10
+    dropout  before every linear layer; 0.2 for CINIC-10
+    """
+    make = partial(_paper, image, tuple(hidden), classes, dropout)
+    return ModuleNetwork(make, start=partial(authors_start, make))
+
+
+def authors_start(make: partial[nn.Module], seed: int) -> Tensor:
+    """Kaiming-normal weights with zero bias; the last layer U(-1/sqrt(fan_in), +), as the authors have it, [d]."""
+    with torch.device("meta"):  # shapes only
+        shapes = [entry.shape for entry in Layout.of(make()).ordered]
+    draw, pieces = rng(seed, "init"), []
+    for n, shape in enumerate(shapes):
+        size = torch.Size(shape).numel()
+        fan_in = torch.Size(shapes[n - n % 2][1:]).numel()  # of the weight this is, or the bias belongs to
+        if n >= len(shapes) - 2:
+            pieces.append(draw.uniform(-(fan_in**-0.5), fan_in**-0.5, size))
+        else:
+            pieces.append(np.zeros(size) if n % 2 else draw.normal(0, (2 / fan_in) ** 0.5, size))
+    return torch.from_numpy(np.concatenate(pieces)).to(torch.float32)
+
+
+def _dense(sizes: tuple[int, ...]) -> nn.Module:
+    return nn.Sequential(nn.Flatten(), *_linear(sizes))
+
+
+def _paper(image: tuple[int, int, int], hidden: tuple[int, ...], classes: int, dropout: float) -> nn.Module:
+    channels, height, width = image
+    layers: list[nn.Module] = []
+    for fan_in in (channels, WIDTH):
+        layers += [nn.Conv2d(fan_in, WIDTH, 3, padding=1), nn.MaxPool2d(2), nn.ReLU()]
+    sizes = (WIDTH * (height // 4) * (width // 4), *hidden, classes)
+    return nn.Sequential(*layers, nn.Flatten(), *_linear(sizes, dropout))
+
+
+def _linear(sizes: Sequence[int], dropout: float = 0.0) -> list[nn.Module]:
+    """Fully connected layers with ReLU between them, and dropout before each."""
+    layers: list[nn.Module] = []
+    for fan_in, fan_out in pairwise(sizes):
+        layers += [nn.Dropout(dropout)] if dropout else []
+        layers += [nn.Linear(fan_in, fan_out), nn.ReLU()]
+    return layers[:-1]
+
+
+def _small_cnn(image: tuple[int, int, int], classes: int) -> nn.Module:
+    channels, height, width = image
     return nn.Sequential(
         nn.Conv2d(channels, 8, 3, padding=1),
         nn.MaxPool2d(2),

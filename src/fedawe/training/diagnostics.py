@@ -26,6 +26,7 @@ def last_active(trace: Trace, t: int) -> npt.NDArray[np.int64]:
 
 
 METRICS = (
+    Metric("active", "active clients", better=None),
     Metric("echo_mean", "mean echo of the active clients", better=None),
     Metric("echo_max", "largest echo of the active clients", better=None),
     Metric("staleness_mean", "mean number of rounds since a client was last active", better=None),

@@ -6,8 +6,8 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from fedawe.core.files import new_folder
-from fedawe.report.plots.outcome import accuracy_figure, class_figure, difference_figure, training_figure
-from fedawe.report.plots.style import ImageFormat, save
+from fedawe.report.plots.outcome import class_figure, curve_figure, difference_figure, metrics_figure
+from fedawe.report.plots.style import USUAL, ImageFormat, Size, save
 from fedawe.report.plots.traces import (
     availability_figure,
     partition_figure,
@@ -15,40 +15,41 @@ from fedawe.report.plots.traces import (
     staleness_figure,
     stripes_figure,
 )
-from fedawe.results.folder import Experiment
+from fedawe.results.standings import Comparison
 
 __all__ = [
     "FIGURES",
     "ImageFormat",
-    "accuracy_figure",
+    "Size",
     "availability_figure",
     "class_figure",
+    "curve_figure",
     "difference_figure",
+    "metrics_figure",
     "partition_figure",
     "probability_figure",
     "save",
     "staleness_figure",
     "stripes_figure",
-    "training_figure",
     "write_figures",
 ]
 
-FIGURES: dict[str, Callable[[Experiment], Figure | None]] = {
-    "accuracy": accuracy_figure,
-    "training": training_figure,
+FIGURES: dict[str, Callable[[Comparison, Size], Figure | None]] = {
+    "curves": curve_figure,
+    "metrics": metrics_figure,
     "differences": difference_figure,
     "classes": class_figure,
-    "partition": partition_figure,
-    "probabilities": probability_figure,
-    "availability": availability_figure,
-    "stripes": stripes_figure,
-    "staleness": staleness_figure,
+    "partition": lambda comparison, size: partition_figure(comparison.runs, size),
+    "probabilities": lambda comparison, size: probability_figure(comparison.runs, size),
+    "availability": lambda comparison, size: availability_figure(comparison.runs, size),
+    "stripes": lambda comparison, size: stripes_figure(comparison.runs, size),
+    "staleness": lambda comparison, size: staleness_figure(comparison.runs, size),
 }
 
 
-def write_figures(experiment: Experiment, folder: Path, image: ImageFormat) -> list[Path]:
+def write_figures(comparison: Comparison, folder: Path, image: ImageFormat, size: Size = USUAL) -> list[Path]:
     """Every figure that the experiment has data for."""
-    made = {name: figure for name, make in FIGURES.items() if (figure := make(experiment)) is not None}
+    made = {name: figure for name, make in FIGURES.items() if (figure := make(comparison, size)) is not None}
     paths = [new_folder(folder) / f"{name}.{image}" for name in made]
     for path, figure in zip(paths, made.values(), strict=True):
         save(figure, path)

@@ -1,89 +1,77 @@
-"""How the algorithms did: curves, differences, classes."""
+"""How the algorithms did: curves, differences, classes. Titles and explanations belong in the caption of a paper."""
 
 import math
+import textwrap
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from fedawe.core.metric import Metric
 from fedawe.core.palette import looks
-from fedawe.report.plots.style import figure, line
-from fedawe.results.curves import curve
-from fedawe.results.folder import Experiment, display_name
-from fedawe.results.metrics import METRICS, Metric, metrics_of
+from fedawe.report.plots.style import MARKERS, USUAL, Size, figure, line
+from fedawe.results.curves import Curve, curve, logarithmic
+from fedawe.results.metrics import metrics_of
 from fedawe.results.participation import by_class
-from fedawe.results.standings import Comparison, compare, window_words
+from fedawe.results.standings import Comparison
 
 
-def _draw(
-    ax: Axes, experiment: Experiment, metric: Metric, labels: Sequence[str], bands: Sequence[str]
-) -> dict[str, float]:
-    """Mean curves over complete runs and bands of one standard deviation; returns where each curve ends."""
-    styles, ends = looks(experiment.labels), {}
-    for label in labels:
-        found = curve(experiment.complete(label), metric.name)
-        if found is None:
-            continue
-        scale = 100 if metric.share else 1
-        mean, std = scale * found.mean, scale * found.std
-        ax.plot(found.rounds, mean, label=display_name(label), **line(styles[label]))
-        if label in bands and len(found.seeds) > 1:
-            ax.fill_between(found.rounds, mean - std, mean + std, color=styles[label].light, alpha=0.15, linewidth=0)
-        ends[label] = float(mean[-1])
+def _draw(ax: Axes, comparison: Comparison, metric: Metric) -> dict[str, float]:
+    """Mean curves over complete runs with bands of one standard deviation; returns where each curve ends."""
+    runs, strong = comparison.runs, comparison.emphasised
+    styles, found = looks(runs.kinds), dict[str, Curve]()
+    for label in runs.labels:
+        drawn = curve(runs.complete(label), metric.name)
+        if drawn is not None and len(drawn.rounds):
+            found[label] = drawn
+    scale = 100 if metric.share else 1
+    log = logarithmic(metric, list(found.values()))
+    if log:
+        ax.set_yscale("log")
+    least = min((float(drawn.mean.min()) for drawn in found.values()), default=0.0) / 2
+    for label, drawn in found.items():
+        mean, std, look = scale * drawn.mean, scale * drawn.std, styles[label]
+        ax.plot(drawn.rounds, mean, label=runs.names[label], **line(look, label in strong))
+        if len(drawn.seeds) > 1:
+            low = np.maximum(mean - std, least) if log else mean - std  # a logarithmic axis has no zero
+            ax.fill_between(drawn.rounds, low, mean + std, color=look.light, alpha=0.12, linewidth=0)
     ax.set_xlabel("round")
-    ax.set_ylabel(metric.heading)
+    ax.set_ylabel(textwrap.fill(metric.heading, 26))
     ax.margins(x=0)
-    return ends
+    return {label: scale * float(drawn.mean[-1]) for label, drawn in found.items()}
 
 
-def accuracy_figure(experiment: Experiment) -> Figure:
-    """The metric that decides, over the rounds: every algorithm, labelled at its end; bands for FedAWE and FedAvg."""
-    comparison = compare(experiment)
-    metric, strong = comparison.metric, [experiment.the("fedawe"), experiment.the("fedavg")]
-    with figure(3.1) as (made, ax):
-        ends = _draw(ax, experiment, metric, experiment.labels, [label for label in strong if label is not None])
+def curve_figure(comparison: Comparison, size: Size = USUAL) -> Figure:
+    """The metric that is compared over the rounds, with every algorithm named at the end of its curve."""
+    with figure(3.1, size=size) as (made, ax):
+        ends = _draw(ax, comparison, comparison.metric)
         if ends:
-            _label_ends(ax, comparison, ends)
-            seeds = max(len(standing.values) for standing in comparison.standings)
-            band = "; bands: ± standard deviation, FedAWE and FedAvg only" if seeds > 1 else ""
-            ax.set_title(f"mean over {seeds} seed{'' if seeds == 1 else 's'}{band}", loc="left")
-            made.text(0.995, 0.005, f"numbers: {window_words(comparison)}", ha="right", va="bottom", fontsize=6.5)
+            _label_ends(made, ax, comparison, ends, size)
         else:
             ax.text(0.5, 0.5, "no run is complete", ha="center", transform=ax.transAxes)
     return made
 
 
-def _label_ends(ax: Axes, comparison: Comparison, ends: Mapping[str, float]) -> None:
-    """Each algorithm's name and window mean beside the end of its curve, in the order of the means."""
-    metric, styles = comparison.metric, looks(comparison.experiment.labels)
-    scale = 100 if metric.share else 1
-    finals = {s.label: scale * s.mean for s in comparison.standings if not s.latest and s.mean is not None}
-    low, high = interesting_range(list(finals.values()), metric)
-    ax.set_ylim(low, high)
-    spots = _apart([finals[label] for label in ends], 0.058 * (high - low), low, high)
-    for (label, end), spot in zip(ends.items(), spots, strict=True):
-        number = f"{finals[label]:.1f}" if metric.share else f"{finals[label]:.3g}"
+def _label_ends(made: Figure, ax: Axes, comparison: Comparison, ends: Mapping[str, float], size: Size) -> None:
+    """Each algorithm's name beside the end of its curve."""
+    runs, strong, styles = comparison.runs, comparison.emphasised, looks(comparison.runs.kinds)
+    places = [ax.transAxes.inverted().transform(ax.transData.transform((0, end)))[1] for end in ends.values()]
+    line_height = 1.3 * size.font / 72 / (0.8 * made.get_figheight())  # of the axes, which leave room for the labels
+    spots = _apart(places, line_height, 0.0, 1.0)
+    for label, place, spot in zip(ends, places, spots, strict=True):
         look = styles[label]
         ax.annotate(
-            f"{display_name(label)} {number}",
-            xy=(1.0, (min(max(end, low), high) - low) / (high - low)),
+            runs.names[label],
+            xy=(1.0, place),
             xycoords="axes fraction",
-            xytext=(1.05, (spot - low) / (high - low)),
+            xytext=(1.05, spot),
             color=look.light,
-            fontweight="bold" if look.strong else "normal",
+            fontweight="bold" if label in strong else "normal",
             va="center",
             arrowprops={"arrowstyle": "-", "color": look.light, "linewidth": 0.5, "shrinkB": 0, "relpos": (0, 0.5)},
             annotation_clip=False,
         )
-
-
-def interesting_range(finals: Sequence[float], metric: Metric) -> tuple[float, float]:
-    """The range in which the end of the race is seen; a curve may begin outside of it."""
-    spread = max(max(finals) - min(finals), 4.0 if metric.share else 1e-9)
-    if metric.share:
-        return max(0.0, min(finals) - 1.5 * spread), min(100.0, max(finals) + 0.4 * spread)
-    return max(0.0, min(finals) - 0.4 * spread), max(finals) + 1.5 * spread
 
 
 def _apart(values: Sequence[float], gap: float, low: float, high: float) -> list[float]:
@@ -108,28 +96,30 @@ def _apart(values: Sequence[float], gap: float, low: float, high: float) -> list
     return [float(spot) for spot in out.round(9)]
 
 
-def training_figure(experiment: Experiment) -> Figure | None:
-    """Training loss and test accuracy side by side, FedAWE, FedAvg and MIFA, as in the paper's figure 7."""
-    shown = [label for name in ("fedawe", "fedavg", "mifa") if (label := experiment.the(name)) is not None]
-    by_name = {metric.name: metric for metric in metrics_of(experiment)}
-    if not {"train_loss", "test_accuracy"} <= set(by_name) or not any(experiment.complete(label) for label in shown):
+def metrics_figure(comparison: Comparison, size: Size = USUAL) -> Figure | None:
+    """All metrics that have a direction, two beside each other; None if there are not two."""
+    runs = comparison.runs
+    shown = [metric for metric in metrics_of(runs) if metric.better is not None]
+    if len(shown) < 2 or not any(runs.complete(label) for label in runs.labels):
         return None
-    with figure(2.2, columns=2) as (made, (left, right)):
-        _draw(left, experiment, by_name["train_loss"], shown, shown)
-        left.set_yscale("log")
-        _draw(right, experiment, by_name["test_accuracy"], shown, shown)
-        right.legend(loc="lower right")
+    rows = math.ceil(len(shown) / 2)
+    with figure(1.8 * rows + 0.3, rows=rows, columns=2, squeeze=False, size=size) as (made, axes):
+        for metric, ax in zip(shown, axes.flat, strict=False):
+            _draw(ax, comparison, metric)
+        for ax in axes.flat[len(shown) :]:
+            ax.set_visible(False)
+        made.legend(*axes[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
     return made
 
 
-def difference_figure(experiment: Experiment) -> Figure | None:
-    """Paired differences to FedAvg with their 95 % intervals, the best on top."""
-    comparison = compare(experiment)
+def difference_figure(comparison: Comparison, size: Size = USUAL) -> Figure | None:
+    """Paired differences to the baseline with their 95 % intervals, the best on top; filled where significant."""
     rows = [s for s in comparison.standings if s.difference is not None]
-    if not rows or comparison.reference is None:
+    if not rows or comparison.baseline is None:
         return None
-    scale, styles = (100 if comparison.metric.share else 1), looks(experiment.labels)
-    with figure(0.6 + 0.24 * len(rows)) as (made, ax):
+    metric, styles = comparison.metric, looks(comparison.runs.kinds)
+    scale = 100 if metric.share else 1
+    with figure(0.6 + 0.24 * len(rows), size=size) as (made, ax):
         for place, standing in enumerate(rows):
             d, look = standing.difference, styles[standing.label]
             assert d is not None
@@ -139,22 +129,25 @@ def difference_figure(experiment: Experiment) -> Figure | None:
             ax.plot(scale * d.mean, place, "o", markersize=5, markeredgecolor=look.light, markerfacecolor=filled)
         ax.axvline(0, color="#555555", linewidth=0.8, zorder=1)
         ax.set_yticks(range(len(rows)), [standing.name for standing in rows])
-        ax.invert_yaxis()
+        ax.set_ylim(len(rows) - 0.5, -0.5)
         ax.grid(axis="y", visible=False)
-        unit = "points of " if comparison.metric.share else ""
-        ax.set_xlabel(f"{unit}{comparison.metric.title} minus {display_name(comparison.reference)}'s; 95 % interval")
+        unit = " (points)" if metric.share else f" ({metric.unit})" if metric.unit else ""
+        ax.set_xlabel(f"{metric.title} minus {comparison.runs.names[comparison.baseline]}'s{unit}")
     return made
 
 
-def class_figure(experiment: Experiment) -> Figure | None:
-    """Accuracy class by class against how often the class was there: where a bias shows."""
-    found, styles = by_class(experiment), looks(experiment.labels)
+def class_figure(comparison: Comparison, size: Size = USUAL) -> Figure | None:
+    """A metric class by class against the availability of the class: where a bias shows."""
+    found, styles = by_class(comparison), looks(comparison.runs.kinds)
     if not found:
         return None
-    with figure(2.6) as (made, ax):
-        for label, view in found.items():
-            x, y = 100 * view.availability.mean(0), 100 * view.accuracy.mean(0)
-            ax.plot(x, y, marker="o", markersize=2.5, label=display_name(label), **line(styles[label]))
-        ax.set(xlabel="how often a sample of the class was there (% of rounds)", ylabel=METRICS[0].heading)
-        ax.legend(ncols=math.ceil(len(found) / 4), loc="lower right")
+    with figure(2.8, size=size) as (made, ax):
+        for n, (label, view) in enumerate(found.items()):
+            scale, strong = 100 if view.metric.share else 1, label in comparison.emphasised
+            x, y = 100 * view.availability.mean(0), scale * view.values.mean(0)
+            look = {"color": styles[label].light, "marker": MARKERS[n % len(MARKERS)], "linestyle": "none"}
+            name = comparison.runs.names[label]
+            ax.plot(x, y, label=name, markersize=5 if strong else 3.5, zorder=5 if strong else 3, **look)
+        ax.set(xlabel="availability of the class (% of rounds)", ylabel=next(iter(found.values())).metric.heading)
+        made.legend(loc="outside lower center", ncols=4)
     return made

@@ -3,6 +3,7 @@
 import io
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,12 +16,7 @@ from fedawe.core.palette import Look
 
 ImageFormat = Literal["png", "pdf", "svg"]
 
-WIDTH = 5.5  # inches, the text of a one-column page
 STYLE: Any = {
-    "font.size": 8,
-    "axes.titlesize": 8,
-    "axes.labelsize": 8,
-    "legend.fontsize": 7.5,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.linewidth": 0.6,
@@ -38,20 +34,57 @@ STYLE: Any = {
     "figure.dpi": 300,
 }
 LINES = {"solid": "-", "dash": (0, (4, 1.6)), "dot": (0, (1.2, 1.4)), "dashdot": (0, (5, 1.4, 1.2, 1.4))}
+MARKERS = "osD^xP*v"
 BLUE = "#3b6ea5"
+USUAL_WIDTH = 5.5  # inches
+
+
+@dataclass(frozen=True)
+class Size:
+    """How large a figure and its letters are.
+
+    width  in inches; 5.5 is the text of a one-column page
+    font   in points
+    """
+
+    width: float = USUAL_WIDTH
+    font: float = 8.0
+
+    def __post_init__(self) -> None:
+        for name, value, least, most in (("width", self.width, 1, 40), ("font_size", self.font, 3, 40)):
+            if not least <= value <= most:
+                unit = "inches" if name == "width" else "points"
+                raise UserError(f"{name} is {value:g}; expected {least} to {most} {unit}")
+
+    @property
+    def style(self) -> Any:
+        """For matplotlib."""
+        small = 0.94 * self.font
+        sizes = {"font.size": self.font, "axes.titlesize": self.font, "axes.labelsize": self.font}
+        ticks = {"xtick.labelsize": small, "ytick.labelsize": small, "legend.fontsize": small}
+        return {**STYLE, **sizes, **ticks}
+
+    def height(self, usual: float) -> float:
+        """The height of what is `usual` inches high at the usual width; a narrow figure is relatively higher."""
+        return usual * float((self.width / USUAL_WIDTH) ** 0.5)
+
+
+USUAL = Size()
 
 
 @contextmanager
-def figure(height: float, rows: int = 1, columns: int = 1, **options: Any) -> Iterator[tuple[Figure, Any]]:
-    """A figure of the page's width and its axes; whatever is drawn inside is drawn in our style."""
-    with mpl.rc_context(STYLE):
-        made = Figure(figsize=(WIDTH, height), layout="constrained")
+def figure(
+    height: float, rows: int = 1, columns: int = 1, *, size: Size = USUAL, **options: Any
+) -> Iterator[tuple[Figure, Any]]:
+    """A figure and its axes, `height` inches high at the usual width; whatever is drawn inside is in our style."""
+    with mpl.rc_context(size.style):
+        made = Figure(figsize=(size.width, size.height(height)), layout="constrained")
         yield made, made.subplots(rows, columns, **options)
 
 
-def line(look: Look) -> dict[str, Any]:
+def line(look: Look, strong: bool = False) -> dict[str, Any]:
     """How the curve of an algorithm is drawn."""
-    width, order = (2.2, 5) if look.strong else (1.2, 3)
+    width, order = (2.2, 5) if strong else (1.2, 3)
     return {"color": look.light, "linestyle": LINES[look.dash], "linewidth": width, "zorder": order}
 
 

@@ -1,4 +1,4 @@
-"""Who has what, and who was there when: partition, probabilities, stripes, staleness."""
+"""What the clients have, and when they were available: partition, probabilities, stripes, staleness."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,22 +7,22 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from fedawe.report.plots.style import BLUE, figure
-from fedawe.results.folder import Array, Experiment
+from fedawe.report.plots.style import BLUE, USUAL, Size, figure
+from fedawe.results.folder import Array, RunSet
 from fedawe.results.participation import echo_counts, staleness_counts
 
 TEN = np.ones(10) / 10
 
 
-def partition_figure(experiment: Experiment, clients: int = 20) -> Figure | None:
-    """Who has how much of which class, bubbles for the first clients of the first seed, as in the paper's figure 4."""
-    seed = next((seed for seed, c in experiment.clients.items() if c.frequencies is not None), None)
+def partition_figure(runs: RunSet, size: Size = USUAL, clients: int = 20) -> Figure | None:
+    """How much of each class the first clients of the first seed have, as bubbles: the paper's figure 4."""
+    seed = next((seed for seed, c in runs.clients.items() if c.frequencies is not None), None)
     if seed is None:
         return None
-    found = experiment.clients[seed]
+    found = runs.clients[seed]
     assert found.frequencies is not None
     counts = (found.frequencies * found.sizes[:, None])[:clients]  # [m, C]
-    with figure(2.4) as (made, ax):
+    with figure(2.4, size=size) as (made, ax):
         client, label = np.nonzero(counts > 0.5)
         area = counts[client, label] / max(counts.max(), 1)
         ax.scatter(client, label, s=110 * area, color=BLUE, alpha=0.75, linewidth=0)
@@ -30,12 +30,12 @@ def partition_figure(experiment: Experiment, clients: int = 20) -> Figure | None
     return made
 
 
-def probability_figure(experiment: Experiment) -> Figure | None:
-    """How the base probabilities p_i are spread, as in the paper's figure 5."""
-    found = [clients.p for clients in experiment.clients.values() if clients.p is not None]
+def probability_figure(runs: RunSet, size: Size = USUAL) -> Figure | None:
+    """How the base probabilities p_i are distributed, as in the paper's figure 5."""
+    found = [clients.p for clients in runs.clients.values() if clients.p is not None]
     if not found:
         return None
-    with figure(1.9) as (made, ax):
+    with figure(1.9, size=size) as (made, ax):
         ax.hist(np.concatenate(found), bins=np.linspace(0, 1, 21), color=BLUE, edgecolor="white", linewidth=0.6)
         ax.set(xlabel="base probability $p_i$", ylabel=f"clients ({len(found)} seeds)" if len(found) > 1 else "clients")
         ax.set_xlim(0, 1)
@@ -43,21 +43,21 @@ def probability_figure(experiment: Experiment) -> Figure | None:
     return made
 
 
-def availability_figure(experiment: Experiment, rounds: int = 80) -> Figure | None:
-    """Three clients' probabilities over time and when they were there, as in the paper's figure 6."""
-    trace = next(iter(experiment.traces.values()), None)
+def availability_figure(runs: RunSet, size: Size = USUAL, rounds: int = 80) -> Figure | None:
+    """Three clients' probabilities over time and when they were available, as in the paper's figure 6."""
+    trace = next(iter(runs.traces.values()), None)
     if trace is None:
         return None
     order = np.argsort(trace.on.mean(0), kind="stable")
     places = (int(q * (trace.clients - 1)) for q in (0.1, 0.5, 0.9))
     shown = list(dict.fromkeys(int(order[place]) for place in places))  # few clients: perhaps fewer than three
     span = min(rounds, trace.rounds)
-    with figure(2.6, rows=2, sharex=True, height_ratios=(2, 1)) as (made, (top, bottom)):
+    with figure(2.6, rows=2, sharex=True, height_ratios=(2, 1), size=size) as (made, (top, bottom)):
         for place, (client, colour) in enumerate(zip(shown, ("#6b2c7d", "#2aa3d8", "#d55e00"), strict=False)):
             chance = trace.p[:, client] if trace.p is not None else np.convolve(trace.on[:, client], TEN, "same")
             top.plot(chance[:span], color=colour, linewidth=1.2, label=f"client {client}")
-            there = np.flatnonzero(trace.on[:span, client])
-            bottom.eventplot(there, lineoffsets=place, linelengths=0.8, linewidths=1.6, colors=colour)
+            available = np.flatnonzero(trace.on[:span, client])
+            bottom.eventplot(available, lineoffsets=place, linelengths=0.8, linewidths=1.6, colors=colour)
         top.set(ylabel="probability" if trace.p is not None else "share of 10 rounds", ylim=(0, 1.02))
         top.legend(loc="upper right", ncols=3)
         bottom.set_yticks(range(len(shown)), [f"client {client}" for client in shown])
@@ -66,13 +66,13 @@ def availability_figure(experiment: Experiment, rounds: int = 80) -> Figure | No
     return made
 
 
-def stripes_figure(experiment: Experiment) -> Figure | None:
-    """Who was there when: a row per client, the most available on top."""
-    trace = next(iter(experiment.traces.values()), None)
+def stripes_figure(runs: RunSet, size: Size = USUAL) -> Figure | None:
+    """When each client was available: a row per client, the most available on top."""
+    trace = next(iter(runs.traces.values()), None)
     if trace is None:
         return None
     order = np.argsort(-trace.on.mean(0), kind="stable")
-    with figure(2.8) as (made, ax):
+    with figure(2.8, size=size) as (made, ax):
         trace.plot(ax, clients=order.tolist())
         ax.set_ylabel("client, the most available on top")
         ax.set_yticks([])
@@ -80,16 +80,16 @@ def stripes_figure(experiment: Experiment) -> Figure | None:
     return made
 
 
-def staleness_figure(experiment: Experiment) -> Figure | None:
-    """How long clients that came had been away (the echo), and how old the models are that clients hold."""
-    traces = list(experiment.traces.values())
+def staleness_figure(runs: RunSet, size: Size = USUAL) -> Figure | None:
+    """How many rounds ago active clients were last active (the echo), and the age of the models that clients hold."""
+    traces = list(runs.traces.values())
     if not traces:
         return None
-    with figure(2.0, columns=2) as (made, axes):
+    with figure(2.0, columns=2, size=size) as (made, axes):
         for ax, count, words in zip(
             axes,
             (echo_counts, staleness_counts),
-            ("rounds since a client that came was last there", "age of the model that a client holds"),
+            ("rounds since an active client was last active", "age of the model that a client holds"),
             strict=True,
         ):
             values = _total([count(trace) for trace in traces])

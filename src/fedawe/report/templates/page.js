@@ -4,6 +4,7 @@
   const DATA = JSON.parse(document.getElementById("data").textContent);
   const root = document.documentElement;
   const prefersDark = window.matchMedia("(prefers-color-scheme: dark)");
+  const SYMBOLS = ["circle", "square", "diamond", "triangle-up", "x", "cross", "star", "triangle-down"];
   const DASHES = { solid: "", dash: "6 3", dot: "1.5 3", dashdot: "7 2 1.5 2" };
 
   // ---- theme -------------------------------------------------------------------------------------------------------
@@ -159,8 +160,8 @@
         buttons.set(algorithm.key, button);
       }
       const main = this.data.algorithms.filter((a) => a.shown);
-      const two = main.filter((a) => ["fedawe", "fedavg"].includes(a.key)).map((a) => a.key);
-      if (main.length > 2 && two.length === 2) chip("only FedAWE and FedAvg", null, () => { this.shown = new Set(two); update(); });
+      const two = main.filter((a) => a.strong);
+      if (main.length > 2 && two.length === 2) chip(`only ${two[0].name} and ${two[1].name}`, null, () => { this.shown = new Set(two.map((a) => a.key)); update(); });
       if (main.length > 2) chip("all", null, () => { this.shown = new Set(main.map((a) => a.key)); update(); });
       this.colourChips = () => {
         for (const [key, button] of buttons) {
@@ -196,7 +197,9 @@
     curves() {
       const metric = this.metric(), band = this.value("band"), traces = [];
       const smooth = Number(this.value("smooth", 0));
-      const unit = metric.share ? " %" : "", digits = metric.share ? ".2f" : ".4g";
+      const unit = metric.unit ? ` ${metric.unit}` : "", digits = metric.share ? ".2f" : ".4g";
+      // A logarithmic axis has no place for a band that reaches zero: it ends below the lowest curve.
+      const floor = metric.log ? Math.min(...Object.values(metric.curves).flatMap((curve) => curve.mean)) / 2 : -Infinity;
       const line = (a, more) => ({
         color: colour(a), width: a.strong ? 3.5 : 1.8, dash: a.dash, ...more,
       });
@@ -207,7 +210,7 @@
         const ema = (values) => average(values, smooth ** curve.every);
         const mean = ema(curve.mean);
         if (band === "std" && curve.std) {
-          const high = ema(curve.mean.map((y, n) => y + curve.std[n])), low = ema(curve.mean.map((y, n) => y - curve.std[n]));
+          const high = ema(curve.mean.map((y, n) => y + curve.std[n])), low = ema(curve.mean.map((y, n) => Math.max(floor, y - curve.std[n])));
           traces.push({
             x: [...curve.x, ...[...curve.x].reverse()], y: [...high, ...low.reverse()], fill: "toself", mode: "lines",
             fillcolor: faint(colour(a), a.strong ? 0.2 : 0.07), line: { width: 0 }, hoverinfo: "skip", name: a.name,
@@ -234,14 +237,14 @@
           });
         }
       }
-      const logarithmic = !metric.share && metric.name !== "distance";
-      const range = this.value("range") === "end" && metric.range ? metric.range : undefined;
+      // On a logarithmic axis, Plotly takes the logarithms of a range.
+      const end = this.value("range") === "end" && metric.end ? metric.end.map((y) => (metric.log ? Math.log10(y) : y)) : undefined;
       return {
         data: traces,
         layout: {
           hovermode: "x unified", uirevision: `${metric.name} ${this.value("range")}`,
           xaxis: axis("round", { range: this.zoom ?? this.span, spikecolor: css("--soft"), spikethickness: 1, spikedash: "dot" }),
-          yaxis: axis(metric.title + (metric.share ? " (%)" : ""), { type: logarithmic ? "log" : "linear", range }),
+          yaxis: axis(metric.title + (metric.unit ? ` (${metric.unit})` : ""), { type: metric.log ? "log" : "linear", range: end, autorange: !end }),
         },
       };
     }
@@ -268,7 +271,7 @@
         } else return;
         event.preventDefault();
         if (this.cursor === null) return;
-        const x = xs[this.cursor], metric = this.metric(), unit = metric.share ? " %" : "";
+        const x = xs[this.cursor], metric = this.metric(), unit = metric.unit ? ` ${metric.unit}` : "";
         const said = this.data.algorithms.filter((a) => this.shown.has(a.key) && metric.curves[a.key]).map((a) => {
           const curve = metric.curves[a.key], n = curve.x.indexOf(x);
           return n < 0 ? null : `${a.name} ${metric.share ? curve.mean[n].toFixed(2) : curve.mean[n]}${unit}`;
@@ -284,20 +287,20 @@
       const trace = this.data.traces[Number(this.value("seed", 0))];
       if (!trace) return null;
       const rows = decode(trace), x = trace.active.map((_, n) => n * trace.width);
-      const clients = trace.order.map((client, n) => `client ${client}, there in ${trace.shares[n]} % of rounds`);
+      const clients = trace.order.map((client, n) => `client ${client}, available in ${trace.shares[n]} % of rounds`);
       return {
         data: [
           { x, y: trace.active, mode: "lines", line: { color: css("--accent"), width: 1.4, shape: "hv" }, yaxis: "y2", hovertemplate: "round %{x}: %{y} clients<extra></extra>" },
           {
             type: "heatmap", x, z: rows, zmin: 0, zmax: 1, showscale: false, text: clients.map((text) => Array(x.length).fill(text)),
             colorscale: [[0, faint(css("--accent"), 0)], [1, css("--accent")]],
-            hovertemplate: trace.width > 1 ? "rounds from %{x}<br>%{text}<br>share %{z:.2f}<extra></extra>" : "round %{x}<br>%{text}<br>there: %{z}<extra></extra>",
+            hovertemplate: trace.width > 1 ? "rounds from %{x}<br>%{text}<br>share %{z:.2f}<extra></extra>" : "round %{x}<br>%{text}<br>available: %{z}<extra></extra>",
           },
         ],
         layout: {
           xaxis: axis("round", { showgrid: false }),
           yaxis: axis(`${trace.order.length < trace.clients ? `${trace.order.length} of ${trace.clients} ` : ""}clients`, { domain: [0, 0.74], autorange: "reversed", showticklabels: false, showgrid: false }),
-          yaxis2: axis("there", { domain: [0.8, 1], rangemode: "tozero", nticks: 4 }),
+          yaxis2: axis("available", { domain: [0.8, 1], rangemode: "tozero", nticks: 4 }),
         },
       };
     }
@@ -311,7 +314,7 @@
 
     probabilities() {
       const found = this.data.probabilities;
-      return found && this.bars({ ...found, width: 0.046 }, found.known ? "base probability" : "share of rounds there", "about %{x}: %{y} clients<extra></extra>", { y: "clients" });
+      return found && this.bars({ ...found, width: 0.046 }, found.known ? "base probability" : "share of rounds available", "about %{x}: %{y} clients<extra></extra>", { y: "clients" });
     }
 
     histogram(found, title) {
@@ -320,7 +323,7 @@
       const bins = { x: found.from.map((n) => n + (found.width - 1) / 2), y: found.y, width: found.width * 0.96, said };
       return this.bars(bins, title, "%{customdata} rounds: %{y:.3g} %<extra></extra>", { y: "share (%)", log: true });
     }
-    echoes() { return this.histogram(this.data.echoes, "rounds since last there"); }
+    echoes() { return this.histogram(this.data.echoes, "rounds since last active"); }
     staleness() { return this.histogram(this.data.staleness, "age in rounds"); }
 
     // -- classes
@@ -332,12 +335,12 @@
         const view = found.views[a.key];
         if (!view?.[kind] || !this.shown.has(a.key)) continue;
         data.push({
-          x: view.x, y: view[kind], customdata: view.classes, name: a.name, mode: "lines+markers",
-          line: { color: colour(a), width: a.strong ? 3.5 : 1.6, dash: a.dash }, marker: { size: a.strong ? 8 : 5 },
-          hovertemplate: `%{y:.2f}, class %{customdata}`,
+          x: view.x, y: view[kind], customdata: view.classes, name: a.name, mode: "markers", // classes have no order
+          marker: { color: colour(a), size: a.strong ? 10 : 7, symbol: SYMBOLS[this.data.algorithms.indexOf(a) % SYMBOLS.length] },
+          hovertemplate: `%{y:.4g}, class %{customdata}`,
         });
       }
-      const title = kind === "y" ? "test accuracy (%)" : `points minus ${found.reference}`;
+      const title = kind === "y" ? found.heading : `${found.share ? "points" : found.heading} minus ${found.baseline}`;
       return {
         data,
         layout: { hovermode: "closest", xaxis: axis("class availability (% of rounds)"), yaxis: axis(title, { zeroline: kind !== "y", zerolinecolor: css("--soft") }) },

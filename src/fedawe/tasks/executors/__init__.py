@@ -1,0 +1,42 @@
+"""How a network is computed: linear layers in closed form, the usual layers in a fast layout, others as given."""
+
+from typing import Literal
+
+from torch import nn
+
+from fedawe.core.errors import UserError
+from fedawe.tasks.executors.autograd import Autograd
+from fedawe.tasks.executors.base import Batch, Executor, Kept, Loss
+from fedawe.tasks.executors.dense import Dense, dense_layers
+from fedawe.tasks.executors.layers import Layers
+from fedawe.tasks.executors.trace import NotTraced, traced
+from fedawe.tasks.layout import Layout
+
+__all__ = ["Batch", "Executor", "ExecutorName", "Kept", "Loss", "executor_of"]
+
+ExecutorName = Literal["auto", "dense", "layers", "autograd"]
+
+
+def executor_of(
+    module: nn.Module, layout: Layout, loss: Loss, is_cross_entropy: bool, inputs: int, asked: ExecutorName = "auto"
+) -> Executor:
+    """The executor of a module whose inputs have so many dimensions: the fastest that can compute it, or as asked.
+
+    It refuses an executor that cannot compute the module, and says why.
+    """
+    frozen = frozenset(name for name, one in module.named_parameters() if not one.requires_grad)
+    if asked == "autograd":
+        return Autograd(module, layout, frozen, loss, "asked for")
+    try:
+        program = traced(module, layout)
+    except NotTraced as reason:
+        if asked != "auto":
+            raise UserError(f"executor is {asked}, which cannot compute this module: {reason}") from None
+        return Autograd(module, layout, frozen, loss, str(reason))
+    plain = is_cross_entropy and not frozen and not layout.buffers
+    layers = dense_layers(program, layout, inputs) if plain and asked != "layers" else None
+    if layers is not None:
+        return Dense(layers)
+    if asked == "dense":
+        raise UserError("executor is dense, but the module is not a chain of linear layers with cross-entropy")
+    return Layers(program, layout, frozen, loss)

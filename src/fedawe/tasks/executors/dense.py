@@ -1,0 +1,179 @@
+"""Fully connected networks in closed form, all clients in one batched product per layer."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from fedawe.tasks.executors.base import Batch, Kept, masks
+from fedawe.tasks.executors.program import Node, Program, dropout
+from fedawe.tasks.layout import Layout
+
+Pairs = list[tuple[Tensor, Tensor | None]]  # weights [k, out, in] and biases [k, out, 1]
+ACTIVATIONS = (torch.relu, torch.tanh, torch.sigmoid, functional.leaky_relu)
+
+
+@dataclass(frozen=True)
+class Layer:
+    """W h + b, what is dropped of h before, and the activation after it."""
+
+    weight: tuple[int, int, int]  # where it begins in x, rows, columns
+    bias: int | None
+    activation: Node | None = None
+    p: float | None = None
+
+
+def dense_layers(program: Program, layout: Layout, inputs: int) -> list[Layer] | None:
+    """The layers of a program that is a chain of linear layers with activations between them; else None.
+
+    `inputs` is the number of dimensions of one input.
+    """
+    starts, at = {}, 0
+    for entry in layout.ordered:
+        starts[entry.name] = (at, entry.shape)
+        at += entry.size
+    nodes, chain = list(program.nodes), all(node.inputs == (n,) for n, node in enumerate(program.nodes))
+    if nodes and nodes[0].function is torch.flatten and nodes[0].options == {"start_dim": 1, "end_dim": -1}:
+        nodes.pop(0)
+    elif inputs != 1:
+        return None
+    layers: list[Layer] = []
+    p: float | None = None
+    for node in nodes if chain else []:
+        if node.function is dropout and p is None:
+            p = node.options["p"]
+        elif node.function is functional.linear:
+            weight, bias = node.tensors
+            assert weight is not None
+            first, (out, fan_in) = starts[weight]
+            if layers and layers[-1].activation is None:
+                return None
+            layers.append(Layer((first, out, fan_in), None if bias is None else starts[bias][0], p=p))
+            p = None
+        elif _is_activation(node) and layers and layers[-1].activation is None and p is None:
+            last = layers[-1]
+            layers[-1] = Layer(last.weight, last.bias, node, last.p)
+        else:
+            return None
+    used = [layer.weight[0] for layer in layers]
+    complete = layers and layers[-1].activation is None and p is None and len(set(used)) == len(used)
+    return layers if complete else None
+
+
+def _is_activation(node: Node) -> bool:
+    """Whether its derivative follows from what it made."""
+    return node.function in ACTIVATIONS and node.options.get("negative_slope", 0) >= 0
+
+
+class Dense:
+    """Fully connected layers and cross-entropy, the gradient in closed form and the step fused into it.
+
+    All clients are one batched product per layer; autograd would spend its time on bookkeeping.
+    """
+
+    name, stacked = "dense", True
+    why = "a chain of linear layers with cross-entropy"
+
+    def __init__(self, layers: Sequence[Layer]) -> None:
+        self.layers = list(layers)
+        self.random = any(layer.p for layer in layers)
+
+    def views(self, x: Tensor) -> Pairs:
+        """Weights [k, out, in] and biases [k, out, 1] of x [k, d]."""
+        out: Pairs = []
+        for layer in self.layers:
+            at, rows, columns = layer.weight
+            W = x[:, at : at + rows * columns].unflatten(1, (rows, columns))
+            out.append((W, None if layer.bias is None else x[:, layer.bias : layer.bias + rows, None]))
+        return out
+
+    def outputs(self, x: Tensor, inputs: Tensor) -> Tensor:
+        h = inputs.flatten(1)
+        for layer, (W, b) in zip(self.layers, self.views(x[None]), strict=True):
+            h = h @ W[0].T if b is None else torch.addmm(b[0].T, h, W[0].T)
+            h = _activated(layer.activation, h)
+        return h
+
+    def gradients(self, x: Tensor, batch: Batch, kept: Kept) -> Tensor:
+        """The gradient is what a step of rate -1 adds to zero."""
+        del kept
+        g = torch.zeros_like(x)
+        self._add(self.views(g), self.views(x), batch, 1.0)
+        return g
+
+    def descend(self, x: Tensor, batches: Iterable[Batch], rate: float) -> None:
+        """Each layer's step is one product that adds to the weights themselves.
+
+        Weights of hidden layers lie together for the time of a round: where the clients' weights are apart, the product
+        is made for one client after another. The last layer has few rows, and gains nothing.
+        """
+        views = self.views(x)
+        own: Pairs = [(W.contiguous(), b) for W, b in views[:-1]] + views[-1:]
+        for batch in batches:
+            self._add(own, own, batch, -rate)
+        for (W, _), (mine, _) in zip(views[:-1], own, strict=False):
+            W.copy_(mine)
+
+    def _add(self, into: Pairs, pairs: Pairs, batch: Batch, scale: float) -> None:
+        """into <- into + scale gradient, by hand: dz = (softmax - one hot) w, dW = dz h', db = dz 1."""
+        inputs, targets, weights, seeds = batch
+        keep = self._masks(inputs, seeds)
+        given, made = [], [inputs.flatten(2)]  # what every layer receives, and activations  [k, B, in] each
+        for n, (W, b) in enumerate(pairs):
+            mask = keep.get(n)
+            given.append(made[n] if mask is None else made[n] * mask)
+            if n < len(pairs) - 1:
+                z = torch.bmm(given[n], W.mT) if b is None else torch.baddbmm(b.mT, given[n], W.mT)
+                made.append(_activated(self.layers[n].activation, z))
+        W, b = pairs[-1]
+        # Samples last: ten times as fast here                                                          [k, C, B]
+        z = torch.bmm(W, given[-1].mT) if b is None else torch.baddbmm(b, W, given[-1].mT)
+        dz = torch.softmax(z, 1)
+        dz.scatter_add_(1, targets[:, None], dz.new_full((), -1.0).expand(len(dz), 1, targets.shape[1]))
+        dz.mul_(weights[:, None])
+        for n in reversed(range(len(pairs))):
+            # the error of the layer before, while the weights are still those of the forward pass
+            before = torch.bmm(dz.mT, pairs[n][0]) if n else None
+            W, b = into[n]
+            W.baddbmm_(dz, given[n], alpha=scale)
+            if b is not None:
+                b.add_(dz.sum(2, keepdim=True), alpha=scale)
+            if before is not None:
+                if n in keep:
+                    before.mul_(keep[n])
+                dz = _derivative(self.layers[n - 1].activation, before, made[n]).mT
+
+    def _masks(self, inputs: Tensor, seeds: Sequence[int] | None) -> dict[int, Tensor]:
+        """The masks of the layers that drop something, by their number."""
+        at = [n for n, layer in enumerate(self.layers) if layer.p] if self.random else []
+        shapes = [torch.Size([inputs.shape[1], self.layers[n].weight[2]]) for n in at]
+        return dict(zip(at, masks(shapes, [self.layers[n].p or 0.0 for n in at], seeds, inputs), strict=True))
+
+
+def _activated(node: Node | None, z: Tensor) -> Tensor:
+    """The activation, in place where it can be."""
+    if node is None:
+        return z
+    if node.function is torch.relu:
+        return z.relu_()
+    out: Tensor = node.function(z, **node.options)
+    return out
+
+
+def _derivative(node: Node | None, error: Tensor, made: Tensor) -> Tensor:
+    """The error before an activation, from the error after it and what it made."""
+    assert node is not None
+    aten: Any = torch.ops.aten
+    out: Tensor
+    if node.function is torch.relu:
+        out = aten.threshold_backward(error, made, 0.0)
+    elif node.function is torch.tanh:
+        out = aten.tanh_backward(error, made)
+    elif node.function is torch.sigmoid:
+        out = aten.sigmoid_backward(error, made)
+    else:
+        out = aten.leaky_relu_backward(error, made, node.options.get("negative_slope", 0.01), True)
+    return out

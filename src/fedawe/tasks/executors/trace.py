@@ -1,0 +1,256 @@
+"""From an nn.Module to a program, by torch.fx."""
+
+import copy
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import fx, nn
+from torch.nn import functional
+
+from fedawe.tasks.executors.program import Function, Node, Program, add, batch_norm, dropout, group_norm
+from fedawe.tasks.layout import Layout
+
+
+class NotTraced(Exception):
+    """Why a module is not made of the usual layers."""
+
+
+def _convolution(layer: nn.Conv2d) -> dict[str, Any]:
+    if layer.padding_mode != "zeros":
+        raise NotTraced(f"a convolution pads with {layer.padding_mode}")
+    padding: Any = layer.padding
+    if isinstance(padding, str):
+        reach = [rate * (size - 1) for rate, size in zip(layer.dilation, layer.kernel_size, strict=True)]
+        if padding == "same" and any(each % 2 for each in reach):
+            raise NotTraced("a convolution pads its two sides differently")
+        padding = tuple(each // 2 for each in reach) if padding == "same" else (0, 0)
+    return {"stride": layer.stride, "padding": padding, "dilation": layer.dilation, "groups": layer.groups}
+
+
+def _pooling(layer: nn.MaxPool2d) -> dict[str, Any]:
+    if layer.return_indices:
+        raise NotTraced("a pooling layer returns indices")
+    names = ("kernel_size", "stride", "padding", "dilation", "ceil_mode")
+    return {name: _plain(getattr(layer, name)) for name in names}
+
+
+def _normalisation(layer: nn.BatchNorm1d | nn.BatchNorm2d) -> dict[str, Any]:
+    if layer.momentum is None:
+        raise NotTraced("batch normalisation with momentum=None")
+    return {"momentum": layer.momentum, "eps": layer.eps}
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _of(*names: str) -> Callable[[Any], dict[str, Any]]:
+    return lambda layer: {name: _plain(getattr(layer, name)) for name in names}
+
+
+STATISTICS = ("weight", "bias", "running_mean", "running_var")
+# A layer's class -> function, names of its tensors, options. Only these very classes: a derived one may compute
+# something else.
+LAYERS: dict[type[nn.Module], tuple[Function, tuple[str, ...], Callable[[Any], dict[str, Any]]]] = {
+    nn.Linear: (functional.linear, ("weight", "bias"), _of()),
+    nn.Conv2d: (functional.conv2d, ("weight", "bias"), _convolution),
+    nn.GroupNorm: (group_norm, ("weight", "bias"), lambda layer: {"groups": layer.num_groups, "eps": layer.eps}),
+    nn.BatchNorm1d: (batch_norm, STATISTICS, _normalisation),
+    nn.BatchNorm2d: (batch_norm, STATISTICS, _normalisation),
+    nn.MaxPool2d: (torch.max_pool2d, (), _pooling),
+    nn.AvgPool2d: (
+        functional.avg_pool2d,
+        (),
+        _of("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad", "divisor_override"),
+    ),
+    nn.AdaptiveAvgPool2d: (functional.adaptive_avg_pool2d, (), _of("output_size")),
+    nn.Flatten: (torch.flatten, (), _of("start_dim", "end_dim")),
+    nn.Dropout: (dropout, (), _of("p")),
+    nn.ReLU: (torch.relu, (), _of()),
+    nn.LeakyReLU: (functional.leaky_relu, (), _of("negative_slope")),
+    nn.ELU: (functional.elu, (), _of("alpha")),
+    nn.GELU: (functional.gelu, (), _of("approximate")),
+    nn.SiLU: (functional.silu, (), _of()),
+    nn.Tanh: (torch.tanh, (), _of()),
+    nn.Sigmoid: (torch.sigmoid, (), _of()),
+}
+# A function or method as users call it -> the same here, and the names of its further arguments in order.
+CALLS: dict[Any, tuple[Function, tuple[str, ...]]] = {
+    torch.relu: (torch.relu, ()),
+    functional.relu: (torch.relu, ("inplace",)),
+    "relu": (torch.relu, ()),
+    torch.tanh: (torch.tanh, ()),
+    functional.tanh: (torch.tanh, ()),
+    "tanh": (torch.tanh, ()),
+    torch.sigmoid: (torch.sigmoid, ()),
+    functional.sigmoid: (torch.sigmoid, ()),
+    "sigmoid": (torch.sigmoid, ()),
+    functional.leaky_relu: (functional.leaky_relu, ("negative_slope", "inplace")),
+    functional.elu: (functional.elu, ("alpha", "inplace")),
+    functional.gelu: (functional.gelu, ("approximate",)),
+    functional.silu: (functional.silu, ("inplace",)),
+    functional.max_pool2d: (
+        torch.max_pool2d,
+        ("kernel_size", "stride", "padding", "dilation", "ceil_mode", "return_indices"),
+    ),
+    functional.avg_pool2d: (
+        functional.avg_pool2d,
+        ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad", "divisor_override"),
+    ),
+    functional.adaptive_avg_pool2d: (functional.adaptive_avg_pool2d, ("output_size",)),
+    torch.flatten: (torch.flatten, ("start_dim", "end_dim")),
+    "flatten": (torch.flatten, ("start_dim", "end_dim")),
+    functional.dropout: (dropout, ("p", "training", "inplace")),
+}
+ADDITIONS = (operator.add, operator.iadd, torch.add, "add", "add_")
+COMMUTING = (torch.relu, functional.leaky_relu)  # with max-pooling, where a slope is not negative
+
+
+def traced(module: nn.Module, layout: Layout) -> Program:
+    """The program of a module; `NotTraced` says why there is none."""
+    # A copy, since a forward method may assign to attributes of its module.
+    programs = [_traced(copy.deepcopy(module).train(mode), layout, mode) for mode in (True, False)]
+    if programs[0] != programs[1]:
+        raise NotTraced("its forward method depends on `training`")
+    return programs[0]
+
+
+def _traced(module: nn.Module, layout: Layout, training: bool) -> Program:
+    for part in module.modules():
+        if part._forward_hooks or part._forward_pre_hooks or part._backward_hooks:
+            raise NotTraced(f"{type(part).__name__} has hooks")
+    try:
+        graph = fx.Tracer().trace(module)
+    except Exception as error:  # whatever a user's forward method does with a tensor that has no values
+        raise NotTraced(f"torch.fx cannot trace it ({str(error).splitlines()[0] if str(error) else error!r})") from None
+    translation = _Translation(module, layout, training)
+    for node in graph.nodes:
+        translation.add(node)
+    nodes = pooled_first(translation.nodes)
+    if translation.output != len(nodes) or not nodes:
+        raise NotTraced("its output is not that of its last layer")
+    return Program(tuple(nodes))
+
+
+class _Translation:
+    """From the nodes of torch.fx to ours."""
+
+    def __init__(self, module: nn.Module, layout: Layout, training: bool) -> None:
+        self.module, self.training = module, training
+        self.nodes: list[Node] = []
+        self.values: dict[fx.Node, int] = {}
+        self.batch: set[fx.Node] = set()  # nodes that are the number of samples
+        self.output = -1
+        self.names = {entry.name: entry.name for entry in layout.ordered} | dict(layout.aliases)
+
+    def add(self, node: fx.Node) -> None:
+        if node.op == "placeholder":
+            if self.values:
+                raise NotTraced("it takes more than one input")
+            self.values[node] = 0
+        elif node.op == "output":
+            if node.args[0] not in self.values:
+                raise NotTraced("it does not return one tensor")
+            self.output = self.values[node.args[0]]  # type: ignore[index]
+        elif node.op == "call_module":
+            self._layer(node)
+        elif node.op in ("call_function", "call_method"):
+            self._call(node)
+        else:
+            raise NotTraced(f"it uses {node.target} outside of a layer")
+
+    def _append(self, node: fx.Node, function: Function, inputs: Sequence[Any], *more: Any) -> None:
+        if any(not isinstance(each, fx.Node) or each not in self.values for each in inputs):
+            raise NotTraced(f"{node.target} takes something else than a tensor")
+        self.nodes.append(Node(function, tuple(self.values[each] for each in inputs), *more))
+        self.values[node] = len(self.nodes)
+
+    def _layer(self, node: fx.Node) -> None:
+        path, layer = str(node.target), self.module.get_submodule(str(node.target))
+        if len(node.args) != 1 or node.kwargs:
+            raise NotTraced(f"{path} takes more than one input")
+        if type(layer) is nn.Identity:
+            self.values[node] = self.values[node.args[0]]  # type: ignore[index]
+            return
+        if type(layer) not in LAYERS:
+            raise NotTraced(f"{path} is a {type(layer).__name__}")
+        if getattr(layer, "inplace", False):
+            self._check_in_place(node)
+        function, names, options = LAYERS[type(layer)]
+        tensors = tuple(None if getattr(layer, name) is None else self.names[f"{path}.{name}"] for name in names)
+        self._append(node, function, node.args, tensors, options(layer))
+
+    def _call(self, node: fx.Node) -> None:
+        target: Any = node.target
+        if target in ("contiguous",):
+            self.values[node] = self.values[node.args[0]]  # type: ignore[index]
+        elif target in ("size", getattr, operator.getitem) or target in ("view", "reshape", torch.reshape):
+            self._shape(node)
+        elif target in ADDITIONS:
+            if len(node.args) != 2 or node.kwargs:
+                raise NotTraced("an addition has a factor")
+            if target in (operator.iadd, "add_"):
+                self._check_in_place(node)
+            self._append(node, add, node.args)
+        else:
+            in_place = isinstance(target, str) and target.endswith("_")
+            known = CALLS.get(target[:-1] if in_place else target)
+            if known is None:
+                raise NotTraced(f"it calls {getattr(target, '__name__', target)}")
+            function, names = known
+            options = dict(zip(names, node.args[1:], strict=False)) | dict(node.kwargs)
+            if options.pop("inplace", False) or in_place:
+                self._check_in_place(node)
+            if options.pop("return_indices", False):
+                raise NotTraced("a pooling layer returns indices")
+            if function is dropout:
+                if options.pop("training", True) != self.training:
+                    raise NotTraced("dropout does not follow `training`")
+                options.setdefault("p", 0.5)
+            self._append(node, function, node.args[:1], (), {name: _plain(each) for name, each in options.items()})
+
+    def _shape(self, node: fx.Node) -> None:
+        """x.size(0), x.shape[0], and views that keep the samples apart."""
+        target, arguments = node.target, list(node.args)
+        sized = target == "size" and arguments[1:] == [0]
+        shaped = target is getattr and arguments[1] == "shape"
+        picked = target is operator.getitem and arguments[0] in self.batch and arguments[1] == 0
+        if sized or shaped or picked:
+            self.batch.add(node)
+        elif target in ("view", "reshape", torch.reshape):
+            shape = arguments[1] if len(arguments) == 2 and isinstance(arguments[1], tuple | list) else arguments[1:]
+            kept = [-1 if each in self.batch else each for each in shape]
+            if len(kept) == 2 and kept == [-1, -1]:
+                self._append(node, torch.flatten, arguments[:1], (), {"start_dim": 1, "end_dim": -1})
+            elif kept[:1] == [-1] and all(isinstance(each, int) and each > 0 for each in kept[1:]):
+                self._append(node, torch.reshape, arguments[:1], (), {"shape": kept})
+            else:
+                raise NotTraced("it reshapes samples together")
+        else:
+            raise NotTraced(f"it calls {getattr(target, '__name__', target)}")
+
+    def _check_in_place(self, node: fx.Node) -> None:
+        """An operation in place is as good as a new tensor only if nothing else uses what it overwrites."""
+        source = node.args[0]
+        assert isinstance(source, fx.Node)
+        at = self.values.get(source, 0)
+        views = (torch.flatten, torch.reshape, dropout)
+        if len(source.users) > 1 or at == 0 or self.nodes[at - 1].function in views:
+            raise NotTraced(f"{node.target} overwrites a tensor that is used elsewhere")
+
+
+def pooled_first(nodes: Sequence[Node]) -> list[Node]:
+    """Max-pooling before ReLU: they commute, and fewer numbers are left for ReLU."""
+    out = list(nodes)
+    uses = [value for node in nodes for value in node.inputs]
+    for n, node in enumerate(nodes):
+        first = out[node.inputs[0] - 1] if node.inputs[0] else None
+        if node.function is not torch.max_pool2d or first is None or first.function not in COMMUTING:
+            continue
+        if uses.count(node.inputs[0]) == 1 and first.options.get("negative_slope", 0.01) >= 0:
+            out[node.inputs[0] - 1] = replace(node, inputs=first.inputs)
+            out[n] = replace(first, inputs=node.inputs)
+    return out
