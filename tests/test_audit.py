@@ -22,7 +22,7 @@ from fedawe.availability.fit import Daily
 from fedawe.availability.trace import Trace
 from fedawe.cli.audit import Audit
 from fedawe.core.errors import UserError
-from fedawe.training.diagnostics import consensus, diagnostics, last_active
+from fedawe.training.diagnostics import diagnostics, last_active
 
 EIGHT = ["fedawe", "fedawe-latest", "fedavg", "fedavg-all", "fedavg-known", "fedau", "f3ast", "mifa", "fedvarp"]
 
@@ -92,7 +92,7 @@ def test_drift_is_found_where_there_is_some_and_only_there():
     changed = describe(Trace(draw.random((1000, 100)) < halved))
     assert changed.drift.fleet_p < 0.01
     assert changed.drift.changed > 60
-    assert changed.drift.change == 600
+    assert abs(changed.drift.change - 600) <= 24  # within a block
     one = np.where((np.arange(1000)[:, None] >= 500) & (np.arange(100) == 3), 0.9, p * 0.5)
     assert describe(Trace(draw.random((1000, 100)) < one)).drift.p_values[3] < 0.01
     assert describe(Trace(np.ones((30, 2)))).drift is None
@@ -103,7 +103,7 @@ def test_days_are_the_blocks_of_a_fleet_with_a_daily_rhythm():
     clock = Clock(3600.0)
     night = np.where(np.arange(24) < 8, 0.0, 1.5)
     fleet = describe(Trace.draw(Daily(night, 0.0, clock), np.full(30, 0.4), rounds=24 * 14, seed=0), clock)
-    assert (fleet.drift.unit, fleet.drift.blocks) == ("days", 14)
+    assert (fleet.drift.unit, fleet.drift.blocks, fleet.drift.days) == ("blocks of 8 h", 42, 14)
     assert fleet.drift.fleet_p > 0.05
     assert fleet.unseen_hours == pytest.approx(8 / 24, abs=0.02)
 
@@ -176,10 +176,11 @@ def test_clients_that_repeat_themselves_cannot_tell_whether_rates_change():
 def test_fair_fleets_are_told_to_average_and_unfair_ones_are_not():
     fair = audit(Trace.draw(fedawe.Stationary(), np.full(20, 0.5), 1000, 0))
     assert fair.advice.algorithm == "fedavg"
-    assert "Plain averaging will do" in fair.advice.text
+    assert "no other rule is needed" in fair.advice.text
+    assert fair.advice.headline.startswith("Plain averaging would count the clients of this fleet about alike")
     unfair = audit(Trace.draw(fedawe.Stationary(), np.linspace(0.05, 0.95, 20), 1000, 0))
     assert unfair.advice.algorithm == "fedawe"
-    assert "Plain averaging would be biased" in unfair.advice.text
+    assert "times less influence on a model trained by plain averaging" in unfair.advice.headline
     assert list(unfair.influences) == EIGHT
     nobody = audit(Trace(np.zeros((5, 3))))
     assert nobody.advice.algorithm == "none"
@@ -190,7 +191,7 @@ def test_fair_fleets_are_told_to_average_and_unfair_ones_are_not():
     assert gone.advice.algorithm == "mifa"
     few = {"fedavg": fedawe.FedAvg(), "fedawe": fedawe.FedAWE(), "fedvarp": fedawe.FedVARP()}
     assert audit(Trace(left), algorithms=few).advice.algorithm == "fedvarp"
-    assert "still owe it" in gone.advice.text
+    assert "clients that are unavailable at the end are counted less" in gone.advice.text
 
 
 def test_cautions_name_what_to_beware_of():
@@ -199,9 +200,9 @@ def test_cautions_name_what_to_beware_of():
     on[:, 0] = False
     on[50:53] = False
     said = " ".join(audit(Trace(on)).advice.cautions)
-    assert "1 of 12 clients never came" in said
+    assert "1 of 12 clients was never available" in said
     assert "rounds are empty, up to 3 in a row" in said
-    assert "fedawe multiplies" not in said
+    assert "multiplies" not in said
 
 
 def test_fedawe_is_not_advised_where_its_echoes_are_unbearable():
@@ -216,9 +217,9 @@ def test_fedawe_is_not_advised_where_its_echoes_are_unbearable():
     assert found.fleet.multiplier > 100
     assert found.influences["fedawe"].total_variation < 0.05
     assert found.advice.algorithm not in ("fedawe", "fedavg")
-    caution = next(caution for caution in found.advice.cautions if "fedawe multiplies" in caution)
-    assert "up to 283 (47 h)" in caution
-    times = int(caution.split("Rounds ")[1].split(" times")[0])
+    assert "unavailable for up to 283 rounds (47 h)" in found.advice.text
+    remedy = next(remedy for remedy in found.advice.remedies if "times as long" in remedy)
+    times = int(remedy.split("With rounds ")[1].split(" times")[0])
     slower = describe(Trace(on[::times]))
     assert slower.multiplier <= 15 < describe(Trace(on[:: times // 2])).multiplier
 
@@ -255,7 +256,7 @@ def test_groups_and_classes_count_what_their_clients_count(tmp_path):
     np.testing.assert_allclose(label.fair(shares)[0], cat)
     assert (label.kind, label.names) == ("class", ("cat", "dog"))
     np.testing.assert_allclose(group.fair(np.full(3, 1 / 3)), 1)
-    assert any("The group south counts" in caution for caution in found.advice.cautions)
+    assert any("The group south has" in caution for caution in found.advice.cautions)
 
 
 def test_tables_of_clients_as_spreadsheets_write_them(tmp_path):
@@ -336,10 +337,11 @@ def test_json_is_plain_and_complete(found):
 
 def test_the_page_needs_nothing_else_and_escapes_what_a_log_says(found, tmp_path):
     path = tmp_path / "page.html"
-    audit_page.write_page(found, path, "a <log>")
+    audit_page.write_page(found, path)
     page = path.read_text()
     ours = page.replace(audit_page.get_plotlyjs(), "")
-    assert "a &lt;log&gt;" in ours
+    assert "<title>Influence of 30 clients, 2023-11-14 to 2023-11-22" in ours
+    assert ours.split("<h1>")[1].startswith("The 3 clients that are available least would have")
     assert "<script>alert" not in ours
     assert "3 gaps &amp; &lt;b&gt;more" in ours
     assert "http://" not in ours
@@ -359,8 +361,8 @@ def test_the_page_of_a_large_fleet_stays_light():
 
 
 def test_the_page_of_a_fleet_where_nothing_happens(tmp_path):
-    audit_page.write_page(audit(Trace([[0, 0], [0, 0]])), tmp_path / "p.html", "nobody")
-    assert "Nobody was ever there" in (tmp_path / "p.html").read_text()
+    audit_page.write_page(audit(Trace([[0, 0], [0, 0]])), tmp_path / "p.html")
+    assert "No client was ever available" in (tmp_path / "p.html").read_text()
 
 
 CHECKINS = "".join(
@@ -389,15 +391,15 @@ def test_the_command_tells_all_that_was_found(capsys, log, tmp_path):
         "columns not used: 'os'",
         "Assumption 1",
         "fedawe, last aggregate",
-        "What each group",
-        "Plain averaging",
+        "Influence of each group",
+        "plain averaging",
     ):
         assert part in out
-    assert "1 of 3 clients never came" in out
+    assert "1 of 3 clients was never available" in out
     fleet = logs.read(tmp_path / "o" / "fleet.npz")
     assert fleet.clients == ("often", "seldom", "never")
     assert (tmp_path / "o" / "p.html").exists()
-    assert f"fedawe run --dynamics {tmp_path / 'o' / 'fleet.npz'} --algorithms" in out
+    assert f"fedawe run --dynamics {tmp_path / 'o' / 'fleet.npz'} --task fedawe.audit.dealt:digits" in out
 
 
 def test_the_command_for_machines_prints_json_alone(capsys, log):
@@ -448,12 +450,12 @@ def test_names_with_control_characters_reach_no_terminal(capsys, tmp_path):
 @pytest.mark.parametrize("verb", ["audit", "fit"])
 def test_a_fleet_without_anyone_is_refused_by_both_commands(tmp_path, command, verb):
     Trace(np.zeros((5, 3))).save(tmp_path / "t.npz")
-    said = f"fedawe: {tmp_path / 't.npz'}: nobody is there in any round\n"
+    said = f"fedawe: {tmp_path / 't.npz'}: no client is available in any round\n"
     assert command(verb, tmp_path / "t.npz") == (2, "", said)
 
 
 def test_the_flags_of_a_ready_command_are_those_that_were_given():
-    reading = Audit(Path("my log.csv"), round_length="1h", timezone="Asia/Tokyo", days=3)
+    reading = Audit((Path("my log.csv"),), round_length="1h", timezone="Asia/Tokyo", days=3)
     assert reading.again() == "'my log.csv' --round 1h --timezone Asia/Tokyo --days 3"
 
 
@@ -467,7 +469,7 @@ def test_diagnostics_are_those_of_the_trace_and_of_the_models():
     fleet = describe(trace)
     echoes = iter(trace.echoes().tolist())
     for step in fedawe.simulate(fedawe.Quadratic(u), fedawe.FedAWE(), trace, local, seed=0):
-        found = diagnostics(step.state, trace)
+        found = {**diagnostics(step.state, trace), **fedawe.FedAWE().diagnostics(step.state)}
         assert found["active"] == len(step.A)
         assert found["live_versions"] == fleet.live_versions[step.t]
         X = step.state[torch.arange(6)]  # every client's own model
@@ -475,7 +477,7 @@ def test_diagnostics_are_those_of_the_trace_and_of_the_models():
         now = [next(echoes) for _ in step.A]
         assert found.get("echo_max", 0) == max(now, default=0)
         assert found["staleness_max"] == max(step.t - int(tau) for tau in last_active(trace, step.t))
-    assert consensus(fedawe.FedAWE().init(torch.ones(2), 3)) == 0
+    assert fedawe.FedAWE().init(torch.ones(2), 3).consensus() == 0
 
 
 def test_diagnostics_of_other_algorithms_and_mistakes():

@@ -13,7 +13,7 @@ from fedawe.audit import page as audit_page
 from fedawe.audit.logs import Clock, Finding
 from fedawe.availability.fit import Daily
 
-FIGURES = ["bars", "overTime", "heat", "hours", "echo", "stays", "away"]
+FIGURES = ["bars", "overTime", "groups", "heat", "hours", "echo", "stays", "away"]
 Visit = Callable[..., Page]
 
 
@@ -28,7 +28,7 @@ def file(chromium: Browser, tmp_path_factory: pytest.TempPathFactory) -> Path:
     table = folder / "clients.csv"
     table.write_text("client,group\n" + "".join(f"{name},{'ab'[n % 2]}\n" for n, name in enumerate(names)))
     log = Log(trace, names, clock, (Finding("gaps", 3, "3 gaps " + "and more of them " * 12),), 12345)
-    audit_page.write_page(audit(log, groups=read_roster(table)), folder / "page.html", "a log")
+    audit_page.write_page(audit(log, groups=read_roster(table)), folder / "page.html")
     return folder / "page.html"
 
 

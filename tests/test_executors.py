@@ -337,9 +337,9 @@ def test_any_number_of_workers_gives_the_same_bits(seed: int) -> None:
     task = Classification(Data("noise", x[:96], y[:96], x[96:], y[96:]), network, list(np.arange(96).reshape(6, 16)))
     local = fedawe.Local(fedawe.Rate(0.1), steps=3, batch=8, batches="epochs")
     X, A, visits = task.initial(0).repeat(6, 1), torch.arange(6), torch.arange(6)
-    expected = Inline(task, local).innovations(X, A, 2, 0, visits)
+    expected = Inline(task, local).train(fedawe.Broadcast(X), A, 2, 0, visits).G
     engine = Processes(task, local, 3, 6, X[0])
     try:
-        assert torch.equal(engine.innovations(X, A, 2, 0, visits), expected)
+        assert torch.equal(engine.train(fedawe.Broadcast(X), A, 2, 0, visits).G, expected)
     finally:
         engine.close()

@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from fedawe.audit import logs
 from fedawe.audit.logs import Clock
 from fedawe.availability.fit import Daily, fit, quality, stay_or_come
+from fedawe.availability.fit import Fit as Fitted
 from fedawe.availability.trace import Trace
+from fedawe.availability.variation import swings
 from fedawe.cli.fit import Fit
 from fedawe.core.errors import UserError
 
@@ -107,13 +109,13 @@ def test_clients_that_repeat_themselves_are_not_scored(fleet):
     assert score.clients == 30
     alone = quality(Trace(on), CLOCK, draws=2)
     assert alone.clients == 60
-    assert score.real["share of clients there"] == pytest.approx(on[score.fitted_rounds :, ~half].mean())
+    assert score.real["share of clients available"] == pytest.approx(on[score.fitted_rounds :, ~half].mean())
     assert quality(Trace(on), CLOCK, np.ones(60, bool)) is None
 
 
 def test_what_the_model_does_not_draw_is_said(fleet):
     score = quality(fleet, CLOCK, draws=3)
-    key = "rounds a client stays"
+    key = "rounds for which a client is available"
     low, high = score.simulated[key]
     assert (key in score.outside) == (not low <= score.real[key] <= high)
     short = fleet.on.copy()
@@ -130,7 +132,7 @@ def test_quality_needs_something_to_hold_out():
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: fit(Trace(np.zeros((10, 2)))), "nobody is ever there"),
+        (lambda: fit(Trace(np.zeros((10, 2)))), "no client is ever available"),
         (lambda: Daily(np.ones(23)), "24 numbers"),
         (lambda: Daily(-np.ones(24)), "24 numbers"),
         (lambda: Daily(np.ones(24), 1.0), "below 1"),
@@ -180,3 +182,93 @@ def test_the_command_says_what_the_log_has_and_whose_days_are_new(tmp_path, caps
     assert "scored are the 1 clients that do not repeat their days" in out
     tyro.cli(Fit, args=[str(path), "--rule", "wifi", "--days", "14"], config=config).run()
     assert "all clients repeat their days: none is new" in capsys.readouterr().out
+
+
+# What varies beyond rate, hour and persistence.
+
+
+def restless(days=28, m=150, seed=0):
+    """A fleet with churn, a slow state of every client, and swings common to all."""
+    clock = Clock(1800.0, start=1_714_348_800.0)
+    truth = Daily(
+        np.ones(24),
+        0.6,
+        clock,
+        slow=0.7,
+        memory=0.8,
+        common=0.35,
+        common_memory=0.9,
+        waiting=0.2,
+        enrols=0.1,
+        leaves=0.03,
+    )
+    p = np.linspace(0.1, 0.45, m)
+    return clock, truth, Trace.draw(truth, p, 48 * days, seed)
+
+
+def windows(trace, truth, seed=0):
+    days = truth.clock.days(trace.rounds)
+    return np.stack([truth._enrolled(seed, int(day), trace.clients) for day in days])
+
+
+def test_churn_slow_states_and_common_swings_are_found():
+    clock, truth, trace = restless()
+    fitted = fit(trace.knowing(windows(trace, truth)), clock).dynamics
+    assert fitted.slow == pytest.approx(truth.slow, abs=0.2)
+    assert fitted.memory == pytest.approx(truth.memory, abs=0.2)
+    assert fitted.common == pytest.approx(truth.common, abs=0.12)
+    assert fitted.common_memory == pytest.approx(truth.common_memory, abs=0.1)
+    assert fitted.waiting == pytest.approx(truth.waiting, abs=0.1)
+    assert fitted.leaves == pytest.approx(truth.leaves, abs=0.015)
+    assert fitted.enrols == pytest.approx(truth.enrols, abs=0.05)
+
+
+def test_a_plain_fleet_has_none_of_it():
+    clock = Clock(1800.0, start=1_714_348_800.0)
+    trace = Trace.draw(Daily(np.ones(24), 0.5, clock), np.linspace(0.1, 0.6, 100), 48 * 14, 0)
+    fitted = fit(trace, clock).dynamics
+    assert fitted.slow < 0.2
+    assert fitted.common < 0.05
+    assert (fitted.waiting, fitted.leaves) == (0.0, 0.0)
+
+
+def test_the_fitted_fleet_vanishes_and_swings_as_the_real_one():
+    """Clients that vanish, and swings of the number available: as in the fleet, not as in one without them."""
+    clock, truth, trace = restless(days=30, m=200)
+    known = trace.knowing(windows(trace, truth))
+    fitted = fit(known, clock)
+    plain = Fitted(Daily(fitted.dynamics.profile, fitted.dynamics.persistence, clock), fitted.p)
+    hours, half = clock.hours(trace.rounds), trace.rounds // 2
+
+    def vanished(on):
+        return int((on[:half].any(0) & ~on[half:].any(0)).sum())
+
+    drawn = [fitted.draw(trace.rounds, seed=seed).on for seed in range(4)]
+    kinder = [plain.draw(trace.rounds, seed=seed).on for seed in range(4)]
+    real = swings(trace.on, hours)
+    assert 0.6 < np.mean([swings(on, hours) for on in drawn]) / real < 1.6
+    assert np.mean([swings(on, hours) for on in kinder]) < 0.5 * real
+    assert 0.6 < np.mean([vanished(on) for on in drawn]) / vanished(trace.on) < 1.6
+    assert np.mean([vanished(on) for on in kinder]) < 0.3 * vanished(trace.on)
+
+
+def test_days_held_out_are_compared_in_what_varies():
+    clock, truth, trace = restless(days=12, m=60)
+    found = quality(trace.knowing(windows(trace, truth)), clock, draws=3)
+    for key in (
+        "clients that vanish",
+        "variance of the number available, over binomial",
+        "correlation of a client's days",
+    ):
+        assert key in found.real
+        assert found.simulated[key][0] <= found.simulated[key][1]
+    gone = trace.on[: found.fitted_rounds].any(0) & ~trace.on[found.fitted_rounds :].any(0)
+    assert found.real["clients that vanish"] == gone.sum()
+
+
+def test_a_shorter_draw_is_a_prefix_of_a_longer_one_with_hidden_states_too():
+    _, truth, trace = restless(days=6, m=20)
+    again = Trace.draw(truth, np.linspace(0.1, 0.45, 20), 100, 0)
+    fresh = Daily(**{name: getattr(truth, name) for name in truth.__dataclass_fields__ if not name.startswith("_")})
+    assert (again.on == trace.on[:100]).all()
+    assert (Trace.draw(fresh, np.linspace(0.1, 0.45, 20), 100, 0).on == again.on).all()

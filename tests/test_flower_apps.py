@@ -127,7 +127,10 @@ def normal_net() -> nn.Module:
 CLIENT = client_app(normal_net, data)
 
 
-@pytest.mark.parametrize("algorithm", ["fedawe", "mifa:memory_rate=local"])
+OVER_FLOWER = ["fedawe", "mifa:memory_rate=local", "scaffold", "fedprox:mu=0.5", "fedavgm:rule=fedau(K=9),beta=0.5"]
+
+
+@pytest.mark.parametrize("algorithm", OVER_FLOWER)
 def test_any_app_can_be_replayed_by_its_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, algorithm: str) -> None:
     grid = FakeGrid(CLIENT)
     for client in range(3):

@@ -329,12 +329,12 @@ def test_intervals_are_cut_at_the_ends_of_the_part_that_is_read(tmp_path):
         (HEAD + "a,5\n", {"until": "2024-05-01"}, "--until 2024-05-01: times here count from the beginning"),
         (HEAD + "a,2024-05-01\n", {"since": "2024-05-02", "until": "2024-05-02"}, "is not before --until"),
         (HEAD + "a,2024-05-01\n", {"until": "nan"}, "--until: cannot read the time 'nan'"),
-        (HEAD + "a,2024-05-01\n", {"rule": "wifi"}, "is a log, for which --rule means nothing"),
-        (HEAD + "a,2024-05-01\n", {"days": 3}, "is a log, for which --days means nothing"),
+        (HEAD + "a,2024-05-01\n", {"rule": "wifi"}, "is a log, for which --rule has no meaning"),
+        (HEAD + "a,2024-05-01\n", {"days": 3}, "is a log, for which --days has no meaning"),
         ("round,client\n0,0\n", {"since": "2024-05-01"}, "a trace without a clock, for which --since and --until"),
         ("round,client\n0,0\n", {"timezone": "Asia/Tokyo"}, "a trace without a clock, for which --timezone"),
-        ("round,client\n0,0\n", {"time_format": "%Y"}, "is a trace, for which --time-format means nothing"),
-        ("round,client\n0,0\n", {"rule": "wifi"}, "is a trace, for which --rule means nothing"),
+        ("round,client\n0,0\n", {"time_format": "%Y"}, "is a trace, for which --time-format has no meaning"),
+        ("round,client\n0,0\n", {"rule": "wifi"}, "is a trace, for which --rule has no meaning"),
     ],
 )
 def test_flags_that_cannot_be_meant_are_refused(tmp_path, text, how, said):
@@ -345,7 +345,7 @@ def test_flags_that_cannot_be_meant_are_refused(tmp_path, text, how, said):
 @pytest.mark.parametrize("flag", ["since", "until", "time_format"])
 def test_device_events_have_no_parts(tmp_path, flag):
     path = write(tmp_path, json.dumps({"0": PHONE}), "events.json")
-    with pytest.raises(UserError, match=f"is device events, for which --{flag.replace('_', '-')} means nothing"):
+    with pytest.raises(UserError, match=f"is device events, for which --{flag.replace('_', '-')} has no meaning"):
         logs.read(path, **{flag: "2024-03-30"})
 
 
@@ -358,7 +358,7 @@ def test_a_part_of_a_trace_with_a_clock(tmp_path):
     assert kinds(part)["cut"].text == "6 of 20 rounds begin in the time asked for"
     with pytest.raises(UserError, match="no round begins in that time"):
         logs.read(tmp_path / "fleet.npz", since="2025-01-01")
-    with pytest.raises(UserError, match=r"a trace with rounds of 10 min; leave out --round"):
+    with pytest.raises(UserError, match=r"a trace with rounds of 10 min; omit --round"):
         logs.read(tmp_path / "fleet.npz", round_length="1h")
 
 
@@ -385,7 +385,7 @@ def test_a_part_of_a_trace_whose_clock_has_no_date(tmp_path):
     [
         ("log.csv", SPAN + "a,2024-05-01T08:01Z,2024-05-01T08:02Z\n", "no interval contains the beginning of a round"),
         ("events.json", json.dumps({"0": PHONE}), "no device could train .* under --rule strict"),
-        ("trace.csv", "# rounds=3 clients=2\nround,client\n", "nobody is there in any round"),
+        ("trace.csv", "# rounds=3 clients=2\nround,client\n", "no client is available in any round"),
     ],
 )
 def test_a_fleet_in_which_nobody_is_ever_there_is_refused(tmp_path, name, text, said):

@@ -16,6 +16,7 @@ from fedawe.audit.theory import Mixing, Problem
 from fedawe.availability.trace import Trace
 from fedawe.cli.theory import Theory
 from fedawe.core.errors import UserError
+from fedawe.training.diagnostics import last_active
 
 
 def enumerated(p):
@@ -220,18 +221,51 @@ def test_without_a_positive_delta_there_are_no_bounds(capsys):
     assert found["rho"]["exact"] == 1
 
 
+def test_a_trace_is_told_as_it_was(capsys, tmp_path):
+    """Persistent clients are staler than independent ones with the same rates, and beyond Lemma 2's bound."""
+    trace = Trace.draw(fedawe.Markov(q=0.02), np.full(20, 0.3), rounds=3000, seed=0)
+    trace.save(tmp_path / "t.npz")
+    found = json.loads(told(capsys, "--trace", str(tmp_path / "t.npz"), "--json"))
+    ages = np.array([[t - last_active(trace, t)[i] for t in range(3000)] for i in range(20)], dtype=float)
+    assert found["trace"]["mean"] == pytest.approx(ages.mean(1).max())
+    assert found["trace"]["square"] == pytest.approx((ages**2).mean(1).max())
+    assert found["trace"]["mean"] > 3 * found["staleness"]["mean"]
+    assert found["trace"]["square"] > found["staleness"]["square_bound"]
+    assert found["trace"]["dependent"]
+    out = told(capsys, "--trace", str(tmp_path / "t.npz"))
+    assert "Assumption 1 fails, and only the first column holds" in " ".join(out.split())
+    assert "exact" not in out.split("Learning rates")[0]
+    Trace.draw(fedawe.Stationary(), np.full(20, 0.3), rounds=3000, seed=0).save(tmp_path / "i.npz")
+    found = json.loads(told(capsys, "--trace", str(tmp_path / "i.npz"), "--json"))
+    assert not found["trace"]["dependent"]
+    assert found["trace"]["mean"] == pytest.approx(found["staleness"]["mean"], rel=0.1)
+
+
+def test_clients_that_are_never_available_are_left_out_and_counted(capsys, tmp_path):
+    on = Trace.draw(fedawe.Stationary(), np.full(10, 0.5), rounds=400, seed=0).on.copy()
+    on[:, 3] = False
+    Trace(on).save(tmp_path / "t.npz")
+    found = json.loads(told(capsys, "--trace", str(tmp_path / "t.npz"), "--json"))
+    assert (found["m"], found["never"]) == (9, 1)
+    assert found["delta"] > 0.4
+    assert found["rho"]["exact"] < 0.9
+    assert found["rates"]["T"] == 400
+    assert "1 client never available, left out" in told(capsys, "--trace", str(tmp_path / "t.npz"))
+
+
 @pytest.mark.parametrize(
     ("args", "said"),
     [
         (["--p", "0.1", "0.2", "--clients", "3"], "2 numbers for 3 clients"),
         (["--p", "1.5"], r"expected probabilities in \[0, 1\]"),
         (["--dynamics", "markov"], "depend on each other"),
+        (["--dynamics", "outages"], "depend on each other"),
         (["--dynamics", "moon"], "unknown dynamics"),
         (["--rounds", "0"], "at least 1"),
         (["--trace", "nowhere.npz"], "no such file"),
-        (["--trace", "t.npz", "--p", "0.5"], "leave out --p"),
-        (["--trace", "t.npz", "--clients", "7"], "leave out --clients"),
-        (["--trace", "t.npz", "--dynamics", "sine"], "leave out --dynamics"),
+        (["--trace", "t.npz", "--p", "0.5"], "omit --p"),
+        (["--trace", "t.npz", "--clients", "7"], "omit --clients"),
+        (["--trace", "t.npz", "--dynamics", "sine"], "omit --dynamics"),
         (["--smoothness", "nan"], "L = nan"),
     ],
 )

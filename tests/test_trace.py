@@ -165,7 +165,7 @@ def test_a_trace_cannot_be_changed_neither_by_itself_nor_through_what_made_it() 
         (np.zeros((2, 2, 2)), r"\[2, 2, 2\]"),
         ([[0, 2]], "0 and 1"),
         ([[0.5, 1.0]], "0 and 1"),
-        ([[float("nan"), 1.0]], "0 and 1"),
+        ([[float("inf"), 1.0]], "0 and 1"),
         ([["yes", "no"]], "0 and 1"),
         ([[True], [True, False]], "different lengths"),
     ],
@@ -191,7 +191,7 @@ def test_probabilities_that_do_not_fit_are_refused(p: Any, message: str) -> None
 
 def test_repr_says_what_there_is() -> None:
     assert repr(fedawe.Trace(SOME)) == (
-        "Trace of 4 clients over 4 rounds: 25.0% available, 2 empty rounds, 1 client never there"
+        "Trace of 4 clients over 4 rounds: 25.0% available, 2 empty rounds, 1 client never available"
     )
 
 
@@ -280,9 +280,10 @@ def test_intervals_are_the_rounds_that_begin_in_them(
     trace = load_csv(tmp_path, "\n".join(["client,start,end", *lines]) + "\n", round_seconds=length)
     last = max(end for intervals in log.values() for _, end in intervals)
     assert trace.rounds == math.ceil(last / length)
-    assert trace.clients == max(log) + 1
+    names = sorted(log)  # clients are those of the file, by increasing number: a number that is not there is nobody
+    assert trace.clients == len(names)
     for t in range(trace.rounds):
-        there = {i for i in log if any(start <= t * length < end for start, end in log[i])}
+        there = {n for n, i in enumerate(names) if any(start <= t * length < end for start, end in log[i])}
         assert set(trace.active(t).tolist()) == there
 
 
@@ -454,3 +455,24 @@ def test_a_trace_that_is_not_there_or_cannot_be_written_is_refused_by_name(tmp_p
         with pytest.raises(fedawe.UserError, match=r"\.npz or \.csv"):
             fedawe.Trace(SOME).save(tmp_path / name)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_unknown_stays_unknown_and_counts_as_unavailable(tmp_path: Path) -> None:
+    trace = fedawe.Trace([[1.0, float("nan")], [0.0, 1.0], [1.0, 1.0]])
+    assert trace.on.tolist() == [[True, False], [False, True], [True, True]]
+    assert trace.known is not None
+    assert trace.known.tolist() == [[True, False], [True, True], [True, True]]
+    assert "80.0% available, 16.7% unknown" in repr(trace)
+    trace.save(tmp_path / "t.npz")
+    again = fedawe.Trace.load(tmp_path / "t.npz")
+    assert again.known is not None
+    assert (again.known == trace.known).all()
+    first = again.first(1).known
+    assert first is not None
+    assert first.tolist() == [[True, False]]
+    np.savez(tmp_path / "nan.npz", on=np.array([[1.0, np.nan], [0.0, 1.0]]))
+    assert fedawe.Trace.load(tmp_path / "nan.npz").known is not None
+    with pytest.raises(fedawe.UserError, match=r"no place in \.csv"):
+        trace.save(tmp_path / "t.csv")
+    with pytest.raises(fedawe.UserError, match="known must be booleans"):
+        trace.knowing(np.ones((1, 2), dtype=bool))

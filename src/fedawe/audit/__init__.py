@@ -1,19 +1,21 @@
-"""The audit of a fleet: who will count, before anyone trains."""
+"""The audit of a fleet: how much influence each client would have, before any training."""
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from fedawe.algorithms import ALGORITHMS, FedAvgKnown, FedAWE
+from fedawe.algorithms import PAPER, FedAWE, name_of
 from fedawe.audit import theory
+from fedawe.audit.assumption import Verdict, assumption_1
 from fedawe.audit.drift import Drift
 from fedawe.audit.fleet import Distribution, Fleet, describe
 from fedawe.audit.groups import Groups, Roster, read_roster
 from fedawe.audit.influence import Influence, by_identity, influence
 from fedawe.audit.logs import Log, counted, some
-from fedawe.audit.recommend import Advice, Verdict, advise, assumption_1
+from fedawe.audit.recommend import Advice, advise
 from fedawe.availability.trace import Trace
 from fedawe.core.errors import UserError
 
@@ -54,7 +56,7 @@ class Audit:
     groups: tuple[Groups, ...]
     assumption: tuple[Verdict, ...]
     advice: Advice
-    rho: float | None  # of the gossip among clients that ever come; None for very large fleets
+    rho: float | None  # of the gossip among clients that are ever available; None for very large fleets
     notes: tuple[str, ...]  # on how numbers were obtained
 
 
@@ -65,11 +67,11 @@ def audit(
     groups: Roster | None = None,
     checkpoints: int = 24,
 ) -> Audit:
-    """Everything that a log tells about who will count.
+    """Everything that a log tells about the influence of clients.
 
-    algorithms   name -> object; the eight by default
+    algorithms   name -> object; the eight of the paper by default
     groups       a table of clients; those that the log has never seen should be in the log's roster already
-    checkpoints  how many times to look, evenly over the rounds
+    checkpoints  after how many numbers of rounds to look, evenly over the log
 
     >>> on = [[1, 1], [1, 0], [1, 0], [1, 1]]
     >>> found = audit(Trace(on))
@@ -83,10 +85,12 @@ def audit(
     if log.repeating.any():
         again = f"{log.repeating.sum()} of {trace.clients} clients repeat their days"
         notes.append(f"{again}, so that whether their rates change is not tested")
+    elif fleet.drift is None:
+        notes.append("the log has too few days or rounds to tell whether rates change")
     if algorithms is None:
-        p, note = _known(trace, fleet)
-        notes += [note] if note else []
-        algorithms = {name: make(p) if make is FedAvgKnown else make() for name, make in ALGORITHMS.items()}
+        algorithms = {name_of(make).lower(): make() for make in PAPER}
+    algorithms, note = knowing(algorithms, trace, fleet)
+    notes += [note] if note else []
     after = np.linspace(0, trace.rounds, min(checkpoints, trace.rounds) + 1).astype(int).tolist()[1:]
     influences: dict[str, Influence] = {}
     for name, algorithm in algorithms.items():
@@ -95,37 +99,48 @@ def audit(
             influences[LATEST] = influence(algorithm, trace, after, latest=True)
     placed: tuple[Groups, ...] = ()
     if groups is not None:
-        placed, unplaced = groups.placed(log.clients)
-        if len(unplaced) == trace.clients:
-            said = f"({some(log.clients)}) is in the table of groups ({some(groups.clients)})"
-            raise UserError(f"no client of the log {said}")
-        if unplaced:
-            notes.append(f"{counted(len(unplaced), 'client')} in no group ({some(unplaced)})")
-        for table in placed:
-            empty = set(np.array(log.clients)[~table.parts.any(1)]) - set(unplaced)
-            if empty:
-                notes.append(f"{counted(len(empty), 'client')} without labels, in no class ({some(sorted(empty))})")
+        placed, more = _placed(log, groups)
+        notes += more
     return Audit(
         log,
         fleet,
         influences,
         placed,
         tuple(assumption_1(fleet)),
-        advise(trace, fleet, influences, placed, log.clock),
+        advise(log, fleet, algorithms, influences, placed),
         _mixing(trace),
         tuple(notes),
     )
 
 
-def _known(trace: Trace, fleet: Fleet) -> tuple[Any, str | None]:
-    """What FedAvg with known probabilities knows."""
+def knowing(algorithms: Mapping[str, Any], trace: Trace, fleet: Fleet) -> tuple[dict[str, Any], str | None]:
+    """The algorithms, with probabilities for those that need them and have none; and what is to be said about it."""
+    lacking = [name for name, one in algorithms.items() if getattr(one, "needs_p", False) and one.p is None]
+    if not lacking:
+        return dict(algorithms), None
+    p = np.broadcast_to(fleet.rates, trace.on.shape) if trace.p is None else trace.p
+    out = {name: dataclasses.replace(one, p=p) if name in lacking else one for name, one in algorithms.items()}
     if trace.p is not None:
-        return trace.p, None
-    note = (
-        "fedavg-known has no probabilities to go by: it was given each client's rate over the whole trace, with which "
-        "it counts everyone who ever came the same, by construction"
+        return out, None
+    return out, (
+        f"{lacking[0]} was given each client's rate over the whole log, since the log has no probabilities: it is then "
+        "unbiased among active clients by construction"
     )
-    return np.broadcast_to(fleet.rates, trace.on.shape), note
+
+
+def _placed(log: Log, groups: Roster) -> tuple[tuple[Groups, ...], list[str]]:
+    placed, unplaced = groups.placed(log.clients)
+    notes = []
+    if len(unplaced) == log.trace.clients:
+        said = f"({some(log.clients)}) is in the table of groups ({some(groups.clients)})"
+        raise UserError(f"no client of the log {said}")
+    if unplaced:
+        notes.append(f"{counted(len(unplaced), 'client')} in no group ({some(unplaced)})")
+    for table in placed:
+        empty = set(np.array(log.clients)[~table.parts.any(1)]) - set(unplaced)
+        if empty:
+            notes.append(f"{counted(len(empty), 'client')} without labels, in no class ({some(sorted(empty))})")
+    return placed, notes
 
 
 def _mixing(trace: Trace) -> float | None:

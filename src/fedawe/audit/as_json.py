@@ -1,18 +1,22 @@
 """An audit for machines: plain numbers, NaN as null."""
 
+import dataclasses
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from fedawe.audit import Audit
 from fedawe.audit.fleet import Distribution
+from fedawe.audit.periods import Change
+from fedawe.audit.whatif import Scenario
 
 FORGOTTEN = 10
 MANY = 1000  # clients up to which shares are given at every checkpoint too
 
 
-def as_json(found: Audit) -> dict[str, Any]:
+def as_json(found: Audit, what_if: Sequence[Scenario] = (), change: Change | None = None) -> dict[str, Any]:
     """Everything that was found, per client in the order of `clients`."""
     fleet, clock, names = found.fleet, found.log.clock, found.log.clients
     start = None if clock is None or clock.start is None else clock.when(0)
@@ -27,6 +31,7 @@ def as_json(found: Audit) -> dict[str, Any]:
             "findings": [{"kind": f.kind, "count": f.count, "text": f.text} for f in found.log.findings],
             "fleet": {
                 "rates": fleet.rates,
+                "known_rounds": fleet.watched,
                 "never": [names[i] for i in fleet.never],
                 "active": {"mean": fleet.k.mean(), "least": fleet.k.min(), "most": fleet.k.max()},
                 "empty_rounds": fleet.empty,
@@ -49,6 +54,7 @@ def as_json(found: Audit) -> dict[str, Any]:
                 else {
                     "blocks": fleet.drift.blocks,
                     "unit": fleet.drift.unit,
+                    "days": fleet.drift.days,
                     "clients_tested": fleet.drift.tested,
                     "clients_changed": fleet.drift.changed,
                     "fleet_p": fleet.drift.fleet_p,
@@ -70,18 +76,32 @@ def as_json(found: Audit) -> dict[str, Any]:
                         "shares": influence.shares_over_time() if len(names) <= MANY else None,
                     },
                     "groups": [dict(zip(g.names, g.fair(influence.shares), strict=True)) for g in found.groups],
+                    "groups_over_time": [
+                        dict(zip(g.names, g.over_time(influence.shares_over_time()).T, strict=True))
+                        for g in found.groups
+                    ],
                 }
                 for name, influence in found.influences.items()
             },
             "advice": {
                 "algorithm": found.advice.algorithm,
+                "headline": found.advice.headline,
                 "text": found.advice.text,
+                "remedies": list(found.advice.remedies),
                 "cautions": list(found.advice.cautions),
             },
             "notes": list(found.notes),
+            "what_if": [dataclasses.asdict(one) for one in what_if],
+            "change": None if change is None else _change(change),
         }
     )
     return out
+
+
+def _change(change: Change) -> dict[str, Any]:
+    said = {field.name: getattr(change, field.name) for field in dataclasses.fields(change) if field.name != "groups"}
+    changed = [change.clients[i] for i in change.changed]
+    return {**said, "changed": changed, "groups": [dataclasses.asdict(group) for group in change.groups]}
 
 
 def _distribution(d: Distribution) -> dict[str, Any]:

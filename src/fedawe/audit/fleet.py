@@ -1,4 +1,4 @@
-"""What a fleet is like: who is there how often and when, for how long, together with whom, and whether that changes."""
+"""What a fleet is like: who is available how often, when, for how long, together with whom, and whether it changes."""
 
 from dataclasses import dataclass
 
@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedawe.audit.drift import Drift, drift_of
-from fedawe.audit.logs import Clock
+from fedawe.availability.clock import Clock
 from fedawe.availability.dynamics import Array, Mask
 from fedawe.availability.trace import Trace
 
@@ -43,12 +43,23 @@ class Distribution:
         """
         return int(np.searchsorted(np.cumsum(self.histogram), q * self.count)) if self.count else 0
 
+    def multiplier(self, most: int | None = None) -> float:
+        """sum e^2 / sum e over echoes e, cut at `most`: by how much the average unit of influence is multiplied.
+
+        >>> Distribution(np.array([0, 2, 0, 1])).multiplier(), Distribution(np.array([0, 2, 0, 1])).multiplier(most=2)
+        (2.2, 1.5)
+        """
+        e = np.arange(len(self.histogram), dtype=np.float64)
+        e = e if most is None else np.minimum(e, most)
+        total = float(self.histogram @ e)
+        return float(self.histogram @ e**2) / total if total else float("nan")
+
 
 @dataclass(frozen=True)
 class Together:
-    """Whether clients come and go together, beyond the time of day if the clock is known."""
+    """Whether clients are available together, beyond the time of day if the clock is known."""
 
-    correlation: float  # mean over pairs, of what they do in the same round
+    correlation: float  # mean over pairs, of their availability in the same round
     beyond_hour: float | None  # the same after each client's own rate at that hour is taken away
     outages: list[tuple[int, int]]  # (first round, rounds) with less than half and 5 sd fewer clients than expected
 
@@ -57,17 +68,18 @@ class Together:
 class Fleet:
     """The facts."""
 
-    rates: Array  # share of rounds in which each client is there                                            [m]
-    k: Ints  # clients in each round                                                                         [T]
+    rates: Array  # share of its known rounds in which each client is available                              [m]
+    watched: Array  # rounds in which it is known whether each client is available                           [m]
+    k: Ints  # clients available in each round                                                               [T]
     longest_empty: int
-    by_hour: Array | None  # mean share of clients there, by hour of the day; NaN for hours without rounds   [24]
-    unseen_hours: float | None  # share of (client, hour) pairs in which a client is never there
-    echo: Distribution  # t - tau_i(t) of clients that are there: how stale they come
+    by_hour: Array | None  # mean share of clients available, by hour of the day; NaN for hours without rounds [24]
+    unseen_hours: float | None  # share of (client, hour) pairs in which a client is never available
+    echo: Distribution  # t - tau_i(t) of available clients: how stale their models are
     staleness: Distribution  # t - tau_i(t) of all clients in all rounds, as in Lemma 2
-    on_runs: Distribution  # complete stretches of presence
-    off_runs: Distribution  # complete stretches of absence
+    on_runs: Distribution  # complete stretches of availability
+    off_runs: Distribution  # complete stretches of unavailability
     mean_on: float  # rounds; from all rounds, cut stretches too
-    mean_off: float  # of clients that are there at some time
+    mean_off: float  # of clients that are available at some time
     persistence: float  # mean over clients of the correlation between one round and the next
     persistence_beyond_hour: float | None  # the same after each client's own rate at that hour is taken away
     live_versions: Ints  # distinct tau_i after each round: what FedAWE keeps                                [T]
@@ -86,25 +98,23 @@ class Fleet:
 
     @property
     def never(self) -> list[int]:
-        """The clients that are never there."""
+        """The clients that are never available."""
         return np.flatnonzero(self.rates == 0).tolist()
 
     @property
     def seen(self) -> Mask:
-        """Whether each client is ever there, [m]."""
+        """Whether each client is ever available, [m]."""
         return self.rates > 0
 
     @property
     def empty(self) -> int:
-        """Rounds without anyone."""
+        """Rounds without any client."""
         return int((self.k == 0).sum())
 
     @property
     def multiplier(self) -> float:
-        """sum e^2 / sum e over all echoes e: by how much fedawe's influence comes multiplied on average; 1 at best."""
-        e = np.arange(len(self.echo.histogram), dtype=np.float64)
-        total = float(self.echo.histogram @ e)
-        return float(self.echo.histogram @ e**2) / total if total else float("nan")
+        """The multiplier of FedAWE's echoes (see `Distribution.multiplier`)."""
+        return self.echo.multiplier()
 
     @property
     def delta(self) -> float:
@@ -115,13 +125,17 @@ class Fleet:
 def describe(trace: Trace, clock: Clock | None = None, repeating: Mask | None = None) -> Fleet:
     """The facts of a trace; with a clock also by hour of the day.
 
+    Rates, stretches, dependence, outages and drift are those of rounds in which it is known whether a client was
+    available (`trace.known`). Echoes, staleness and versions are what FedAWE would do, to which unknown is unavailable.
+
     repeating   clients that repeat themselves within the trace [m], so that they cannot tell whether rates change
     """
-    on, (T, m) = trace.on, trace.on.shape
+    on, known, (T, m) = trace.on, trace.known, trace.on.shape
     k, rates = np.zeros(T, dtype=np.int64), np.zeros(m)
     echo, runs = np.zeros(T + 2, dtype=np.int64), np.zeros((2, T + 2), np.int64)
-    tau, since = np.full(m, -1), np.full(m, -1)  # since: when the present stretch began, -1 for the first, which is cut
-    stay_on, last_holder = np.zeros(m), np.full(T + 1, -1)
+    tau, since = np.full(m, -1), np.full(m, -1)  # since: when the present stretch began, -1 if its beginning is cut
+    pairs, stay_on, begins, ends = np.zeros(m), np.zeros(m), np.zeros(m), np.zeros(m)
+    last_holder = np.full(T + 1, -1)
     for t in range(T):
         A = np.flatnonzero(on[t])
         k[t] = len(A)
@@ -131,35 +145,45 @@ def describe(trace: Trace, clock: Clock | None = None, repeating: Mask | None = 
         tau[A] = t
         if t:
             stay_on += on[t] & on[t - 1]
-            turned = np.flatnonzero(on[t] != on[t - 1])
-            whole = turned[since[turned] >= 0]
+            turned = on[t] != on[t - 1]
+            if known is not None:
+                both = known[t] & known[t - 1]
+                pairs += both
+                since[~both] = -1
+                turned &= both
+            which = np.flatnonzero(turned)
+            whole = which[since[which] >= 0]
             np.add.at(runs, (on[t - 1, whole].astype(np.int64), t - since[whole]), 1)
-            since[turned] = t
+            since[which] = t
+            begins[which] += on[t, which]
+            ends[which] += on[t - 1, which]
     last_holder[np.unique(tau) + 1] = T
     # An absence of e rounds has clients 1, 2, ... e rounds stale; those that last until the end were not echoed.
     absences = echo + np.bincount(T - 1 - tau, minlength=T + 2)
     stale = np.concatenate([[0], absences[:0:-1].cumsum()[::-1]])
-    ends = rates - stay_on - on[-1]  # stretches of presence that ended, [m]
-    begins = rates - stay_on - on[0]
+    watched = np.full(m, float(T)) if known is None else known.sum(0).astype(np.float64)
+    share = rates / np.maximum(watched, 1)
     hours = None if clock is None else clock.hours(T)
-    hourly = _hourly(on, hours)
+    hourly, rounds = _hourly(on, known, hours)
+    reachable = np.full(T, float(m)) if known is None else known.sum(1).astype(np.float64)
     return Fleet(
-        rates=rates / T,
+        rates=share,
+        watched=watched,
         k=k,
         longest_empty=_longest(k == 0),
-        by_hour=None if hours is None else _mean_by_hour(k / m, hours),
-        unseen_hours=None if hours is None else float((hourly[np.unique(hours)] == 0).mean()),
+        by_hour=None if hours is None else _mean_by_hour(k, reachable, hours),
+        unseen_hours=None if hours is None else float((hourly == 0)[rounds > 0].mean()),
         echo=Distribution(echo),
         staleness=Distribution(stale),
         on_runs=Distribution(runs[1]),
         off_runs=Distribution(runs[0]),
         mean_on=_ratio(rates.sum(), ends.sum()),
-        mean_off=_ratio(T * int((rates > 0).sum()) - rates.sum(), begins.sum()),
-        persistence=_persistence(rates, stay_on, on),
+        mean_off=_ratio((watched - rates)[rates > 0].sum(), begins.sum()),
+        persistence=_persistence(share, stay_on, np.full(m, T - 1.0) if known is None else pairs),
         live_versions=_live(k, last_holder),
-        persistence_beyond_hour=None if hours is None else _persistence_beyond(on, hourly, hours),
-        drift=drift_of(on, clock, np.zeros(m, dtype=bool) if repeating is None else repeating),
-        together=_together(on, k, rates / T, hours, hourly),
+        persistence_beyond_hour=None if hours is None else _persistence_beyond(on, known, hourly, rounds, hours),
+        drift=drift_of(on, clock, np.zeros(m, dtype=bool) if repeating is None else repeating, known),
+        together=_together(on, known, k, share, hours, hourly),
     )
 
 
@@ -182,74 +206,88 @@ def _live(k: Ints, last_holder: Ints) -> Ints:
     return np.cumsum(change)[:T]
 
 
-def _persistence(counts: Array, stay_on: Array, on: Mask) -> float:
-    T = len(on)
-    if T < 3:
-        return float("nan")
-    p = counts / T
-    some = (p > 0) & (p < 1)
-    r = (stay_on / (T - 1) - p**2)[some] / (p * (1 - p))[some]
+def _persistence(p: Array, stay_on: Array, pairs: Array) -> float:
+    """The mean over clients of the correlation between one known round and the next."""
+    some = (p > 0) & (p < 1) & (pairs >= 2)
+    r = (stay_on[some] / pairs[some] - p[some] ** 2) / (p * (1 - p))[some]
     return float(r.mean()) if some.any() else float("nan")
 
 
-def _persistence_beyond(on: Mask, hourly: Array, hours: Ints) -> float:
+def _persistence_beyond(on: Mask, known: Mask | None, hourly: Array, rounds: Array, hours: Ints) -> float:
     """The mean over clients of the lag-1 correlation of on_i - hourly_i.
 
     An hourly rate is the mean of n rounds, to which those rounds belong: two of them have the covariance -v/(n - 1)
-    around it even if they are independent, v = rate (1 - rate). That is put right.
+    around it even if they are independent, v = rate (1 - rate). That is corrected.
     """
     if len(on) < 3:
         return float("nan")
-    n = np.bincount(hours, minlength=24)[:, None]
-    v = hourly * (1 - hourly) / np.maximum(n - 1, 1)  # [24, m]
-    same = np.bincount(hours[1:][hours[1:] == hours[:-1]], minlength=24)[:, None]  # pairs of rounds within an hour
-    covariance, last = (same * v).sum(0), on[0] - hourly[hours[0]]
-    for there, hour in zip(on[1:], hours[1:], strict=True):
-        now = there - hourly[hour]
-        covariance += now * last
+    v = hourly * (1 - hourly) / np.maximum(rounds - 1, 1)  # [24, m]
+    same = np.zeros_like(hourly)  # pairs of known rounds within an hour
+    covariance, pairs = np.zeros(on.shape[1]), np.zeros(on.shape[1])
+    last = on[0] - hourly[hours[0]]
+    for t in range(1, len(on)):
+        now = on[t] - hourly[hours[t]]
+        both = 1.0 if known is None else known[t] & known[t - 1]
+        covariance += now * last * both
+        pairs += both
+        if hours[t] == hours[t - 1]:
+            same[hours[t]] += both
         last = now
-    variance = (n / len(on) * n * v).sum(0)
-    some = variance > 1e-12
-    return float((covariance / (len(on) - 1))[some] @ (1 / variance[some]) / some.sum()) if some.any() else float("nan")
+    covariance += (same * v).sum(0)
+    variance = (rounds * rounds * v).sum(0) / np.maximum(rounds.sum(0), 1)
+    some = (variance > 1e-12) & (pairs > 0)
+    return float((covariance[some] / pairs[some] / variance[some]).mean()) if some.any() else float("nan")
 
 
-def _hourly(on: Mask, hours: Ints | None) -> Array:
-    """Each client's rate at each hour; without a clock all rounds are one hour, [H, m]."""
-    if hours is None:
-        return np.asarray(on.mean(0, dtype=np.float64)[None])
-    out = np.zeros((24, on.shape[1]))
-    for hour in np.unique(hours):
-        out[hour] = on[hours == hour].mean(0, dtype=np.float64)
-    return out
-
-
-def _mean_by_hour(present: Array, hours: Ints) -> Array:
-    rounds = np.bincount(hours, minlength=24)
-    total = np.bincount(hours, present, minlength=24)
-    return np.asarray(np.where(rounds > 0, total / np.maximum(rounds, 1), np.nan))
-
-
-def _together(on: Mask, k: Ints, rates: Array, hours: Ints | None, hourly: Array) -> Together:
-    flat = rates[None]
+def _hourly(on: Mask, known: Mask | None, hours: Ints | None) -> tuple[Array, Array]:
+    """Each client's rate at each hour, and the known rounds it is from; without a clock all rounds are one hour."""
+    n, m = (1 if hours is None else 24), on.shape[1]
     hour = np.zeros(len(on), dtype=np.int64) if hours is None else hours
-    expected, spread = hourly.sum(1)[hour], np.sqrt((hourly * (1 - hourly)).sum(1))[hour]
+    rates, rounds = np.zeros((n, m)), np.zeros((n, m))
+    for h in np.unique(hour):
+        at = np.flatnonzero(hour == h)
+        rounds[h] = len(at) if known is None else known[at].sum(0)
+        rates[h] = on[at].sum(0) / np.maximum(rounds[h], 1)
+    return rates, rounds
+
+
+def _mean_by_hour(k: Ints, reachable: Array, hours: Ints) -> Array:
+    clients, total = np.bincount(hours, reachable, minlength=24), np.bincount(hours, k, minlength=24)
+    return np.asarray(np.where(clients > 0, total / np.maximum(clients, 1), np.nan))
+
+
+def _together(on: Mask, known: Mask | None, k: Ints, rates: Array, hours: Ints | None, hourly: Array) -> Together:
+    hour = np.zeros(len(on), dtype=np.int64) if hours is None else hours
+    if known is None:
+        expected, spread = hourly.sum(1)[hour], np.sqrt((hourly * (1 - hourly)).sum(1))[hour]
+    else:
+        expected = np.array([known[t] @ hourly[h] for t, h in enumerate(hour)])
+        spread = np.sqrt([known[t] @ (hourly[h] * (1 - hourly[h])) for t, h in enumerate(hour)])
     low = (k < expected - OUTAGE * spread) & (k < expected / 2)
     edges = np.flatnonzero(np.diff(np.concatenate(([0], low, [0])).astype(np.int8)))
     return Together(
-        correlation=_correlation(on, flat, np.zeros(len(on), dtype=np.int64)),
-        beyond_hour=None if hours is None else _correlation(on, hourly, hour),
+        correlation=_correlation(on, known, rates[None], np.zeros(len(on), dtype=np.int64)),
+        beyond_hour=None if hours is None else _correlation(on, known, hourly, hour),
         outages=[(int(a), int(b - a)) for a, b in zip(edges[::2], edges[1::2], strict=True)],
     )
 
 
-def _correlation(on: Mask, hourly: Array, hour: Ints) -> float:
+def _correlation(on: Mask, known: Mask | None, hourly: Array, hour: Ints) -> float:
     """Mean over pairs of clients of the correlation of on_i - hourly_i, from the variance of their standardised sum."""
     share = np.bincount(hour, minlength=len(hourly)) / len(hour)
     variance = (share[:, None] * hourly * (1 - hourly)).sum(0)  # of client i around its hourly rate          [m]
     some = variance > 1e-12
-    n = int(some.sum())
-    if n < 2:
+    if some.sum() < 2:
         return float("nan")
     scale = np.where(some, 1 / np.sqrt(np.where(some, variance, 1.0)), 0.0)
-    total = np.concatenate([on[a : a + 256] @ scale for a in range(0, len(on), 256)]) - (hourly @ scale)[hour]
-    return float(((total**2).mean() - n) / (n * (n - 1)))
+    total, alone, pairs = 0.0, 0.0, 0.0  # of the squared sum, of what single clients add to it, of pairs of clients
+    for a in range(0, len(on), 256):
+        off = (on[a : a + 256] - hourly[hour[a : a + 256]]) * scale
+        n = np.full(len(off), float(some.sum()))
+        if known is not None:
+            off *= known[a : a + 256]
+            n = (known[a : a + 256] & some).sum(1).astype(np.float64)
+        total += float((off.sum(1) ** 2).sum())
+        alone += float((off**2).sum())
+        pairs += float((n * (n - 1)).sum())
+    return (total - alone) / pairs if pairs else float("nan")

@@ -1,7 +1,7 @@
-"""Groups of clients, or the labels they hold: how much each group or class counts against its fair share."""
+"""Groups of clients, or the labels they hold: the influence of each group or class against its fair share."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -9,22 +9,25 @@ import numpy as np
 import polars as pl
 
 from fedawe.audit.logs.findings import shown
-from fedawe.audit.logs.tables import be_text, header, said_by
+from fedawe.audit.logs.streams import be_text, said_by
+from fedawe.audit.logs.tables import header
 from fedawe.availability.dynamics import Array
 from fedawe.core.errors import UserError
 from fedawe.core.files import existing_file
 
+WINDOW = ("enrolled", "left")  # columns of dates
+
 
 @dataclass(frozen=True, eq=False)
 class Groups:
-    """Which part of each client belongs to which group; a row of zeros is a client that nobody has placed."""
+    """Which part of each client belongs to which group; a row of zeros is a client in none."""
 
     kind: Literal["group", "class"]
     names: tuple[str, ...]
     parts: Array  # 1 in its group, or label frequencies nu_i                                              [m, g]
 
     def fair(self, shares: Array) -> Array:
-        """What each group counts over what it would count if all clients counted the same, [g].
+        """The influence of each group over what it would be if all clients had the same, [g].
 
         >>> halves = Groups("group", ("a", "b"), np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]]))
         >>> halves.fair(np.array([0.4, 0.4, 0.1, 0.1])).round(3).tolist()
@@ -32,6 +35,10 @@ class Groups:
         """
         sizes = self.parts.mean(0)
         return np.where(sizes > 0, shares @ self.parts / np.where(sizes > 0, sizes, 1.0), np.nan)
+
+    def over_time(self, shares: Array) -> Array:
+        """The same for shares at several moments [C, m], [C, g]."""
+        return np.stack([self.fair(row) for row in shares])
 
     @property
     def sizes(self) -> Array:
@@ -41,10 +48,11 @@ class Groups:
 
 @dataclass(frozen=True, eq=False)
 class Roster:
-    """A table of clients: names, and what groups or labels they have."""
+    """A table of clients: names, what groups or labels they have, and when they belonged to the fleet."""
 
     clients: tuple[str, ...]
     tables: tuple[Groups, ...]  # rows in the order of `clients`
+    enrolled: Mapping[str, tuple[str | None, str | None]] = field(default_factory=dict)  # client -> since, until
 
     def placed(self, clients: Sequence[str]) -> tuple[tuple[Groups, ...], list[str]]:
         """The groups with a row for each of these clients, and the clients that the table does not have."""
@@ -56,7 +64,10 @@ class Roster:
 
 
 def read_roster(path: Path, column: str = "client") -> Roster:
-    """From a CSV with a column of clients and a column `group`, or columns of label counts (a class each), or both."""
+    """From a CSV with a column of clients and a column `group`, or columns of label counts (a class each), or both.
+
+    Columns `enrolled` and `left` say since when and until when a client belonged to the fleet; empty: throughout.
+    """
     be_text(existing_file(path))
     columns, separator = header(path, lambda found: column in found)
     if column not in columns:
@@ -87,12 +98,18 @@ def read_roster(path: Path, column: str = "client") -> Roster:
         of = table["group"].str.strip_chars().fill_null("?")
         groups = sorted(of.unique().to_list())
         tables.append(Groups("group", tuple(groups), (of.to_numpy()[:, None] == np.array(groups)).astype(float)))
-    classes = [name for name in table.columns if name not in (column, "group")]
+    enrolled = {name: tuple(_moments(table, part, at) for part in WINDOW) for at, name in enumerate(names)}
+    windowed = any(name in table.columns for name in WINDOW)
+    classes = [name for name in table.columns if name not in (column, "group", *WINDOW)]
     if classes:
         tables.append(_labels(table, classes, names, path))
-    if not tables:
+    if not tables and not windowed:
         raise UserError(f"{path}: has clients only; expected a column 'group' or columns of label counts")
-    return Roster(tuple(names), tuple(tables))
+    return Roster(tuple(names), tuple(tables), enrolled if windowed else {})  # type: ignore[arg-type]
+
+
+def _moments(table: pl.DataFrame, column: str, row: int) -> str | None:
+    return (table[column][row] or "").strip() or None if column in table.columns else None
 
 
 def _labels(table: pl.DataFrame, classes: list[str], names: pl.Series, path: Path) -> Groups:

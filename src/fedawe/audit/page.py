@@ -14,6 +14,9 @@ from fedawe.algorithms import ALGORITHMS
 from fedawe.audit import Audit, Distribution, display
 from fedawe.audit.as_json import plain
 from fedawe.audit.groups import Groups
+from fedawe.audit.periods import Change
+from fedawe.audit.text import changes
+from fedawe.audit.whatif import Scenario
 from fedawe.core.describe import path_of
 from fedawe.core.files import write_atomically
 from fedawe.core.palette import looks
@@ -23,24 +26,28 @@ STYLE = Path(__file__).parents[1] / "report" / "templates" / "page.css"  # one l
 ROWS, COLUMNS = 240, 720  # of the heat map; more clients or rounds are averaged
 BARS = 300  # clients drawn one by one; more are averaged
 BINS = 40  # of a histogram
+CURVES = 12  # groups drawn over time, those with the least influence first
 
 Json = dict[str, Any]
 
 
-def write_page(found: Audit, path: Path, title: str) -> None:
+def write_page(found: Audit, path: Path, what_if: Sequence[Scenario] = (), change: Change | None = None) -> None:
     """Write the page."""
-    write_atomically(path, render(found, title).encode())
+    write_atomically(path, render(found, what_if, change).encode())
 
 
-def render(found: Audit, title: str) -> str:
+def render(found: Audit, what_if: Sequence[Scenario] = (), change: Change | None = None) -> str:
     """The page as text; names that come from the log are escaped."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
     algorithms = _algorithms(found)
     return environment.get_template("audit.html.j2").render(
-        title=title,
+        title=_title(found),
         found=found,
+        what_if=what_if,
+        change=change,
+        changes=changes(found),
         fleet=found.fleet,
         clock=found.log.clock,
         algorithms=algorithms,
@@ -51,6 +58,15 @@ def render(found: Audit, title: str) -> str:
         js=(TEMPLATES / "audit.js").read_text(encoding="utf-8"),
         plotly=get_plotlyjs(),
     )
+
+
+def _title(found: Audit) -> str:
+    """What the page is about: a fleet and a time, not a file."""
+    fleet, clock = found.fleet, found.log.clock
+    when = ""
+    if clock is not None and clock.start is not None:
+        when = f", {clock.when(0)[:10]} to {clock.when(fleet.rounds - 1)[:10]}"
+    return f"Influence of {fleet.clients:,} clients{when}"
 
 
 def _base(name: str) -> str:
@@ -67,7 +83,7 @@ def _algorithms(found: Audit) -> list[Json]:
     styles = looks({_base(name): path_of(ALGORITHMS.get(_base(name))) for name in found.influences})
     for name in _order(found):
         influence = found.influences[name]
-        fair = influence.fair[fleet.seen] if fleet.seen.any() else influence.fair
+        least, most = influence.extremes(fleet.seen)
         out.append(
             {
                 "key": name,
@@ -75,10 +91,10 @@ def _algorithms(found: Audit) -> list[Json]:
                 "light": styles[_base(name)].light,
                 "dark": styles[_base(name)].dark,
                 "all": influence.total_variation,
-                "comers": influence.among(fleet.seen),
+                "bias": influence.among(fleet.seen),
                 "effective": influence.effective_clients,
-                "least": fair.min(),
-                "most": fair.max(),
+                "least": least,
+                "most": most,
                 "speed": influence.speed,
                 "advised": name == found.advice.algorithm,
             }
@@ -87,19 +103,19 @@ def _algorithms(found: Audit) -> list[Json]:
 
 
 def _forgotten(found: Audit, n: int = 8) -> list[tuple[str, list[tuple[str, float, float]]]]:
-    """For fedavg and what is advised: who counts least of those who come, (client, share over fair, rate)."""
+    """For fedavg and what is advised: the active clients with the least influence, (client, over fair, rate)."""
     out = []
     for name in dict.fromkeys(("fedavg", found.advice.algorithm)):
         if name in found.influences:
             influence = found.influences[name]
-            comers = [i for i in influence.forgotten(found.fleet.clients) if found.fleet.seen[i]][:n]
-            rows = [(found.log.clients[i], float(influence.fair[i]), float(found.fleet.rates[i])) for i in comers]
+            active = [i for i in influence.forgotten(found.fleet.clients) if found.fleet.seen[i]][:n]
+            rows = [(found.log.clients[i], float(influence.fair[i]), float(found.fleet.rates[i])) for i in active]
             out.append((display(name), rows))
     return out
 
 
 def _group_table(found: Audit, groups: Groups) -> Json:
-    """Rows in the order of what fedavg makes of them; each cell with how far it is from fair, for its colour."""
+    """Rows in the order of their influence under fedavg; each cell with how far it is from fair, for its colour."""
     fairs = {name: groups.fair(found.influences[name].shares) for name in _order(found)}
     order = np.argsort(fairs.get("fedavg", next(iter(fairs.values()))), kind="stable")
     rows = [
@@ -128,11 +144,28 @@ def _figures(found: Audit) -> Json:
             "floor": 100 * len(fleet.never) / fleet.clients,
             "dates": clock is not None and clock.start is not None,
         },
+        "groups": [_group_curves(found, table) for table in found.groups],
         "heat": _heat(found, order[::-1]),
         "hours": hours,
         "echo": _histogram(fleet.echo),
         "stays": _histogram(fleet.on_runs),
         "away": _histogram(fleet.off_runs),
+    }
+
+
+def _group_curves(found: Audit, table: Groups) -> Json:
+    """The influence of each group over time, over its fair share: under fedavg, and under what is advised."""
+    names = dict.fromkeys(name for name in ("fedavg", found.advice.algorithm) if name in found.influences)
+    first = next(iter(names), next(iter(found.influences)))
+    order = np.argsort(table.fair(found.influences[first].shares), kind="stable")[:CURVES]
+    return {
+        "x": _times(found, found.influences[first].after),
+        "dates": found.log.clock is not None and found.log.clock.start is not None,
+        "names": [table.names[g] for g in order],
+        "panels": {
+            display(name): table.over_time(found.influences[name].shares_over_time())[:, order].T
+            for name in (names or [first])
+        },
     }
 
 
@@ -165,8 +198,8 @@ def _heat(found: Audit, order: npt.NDArray[np.int64]) -> Json:
     widths = np.diff(np.append(starts, len(on)))
     level = np.empty((len(rows), len(starts)), dtype=np.uint8)
     for n, part in enumerate(rows):
-        there = np.add.reduceat(on[:, part].sum(1), starts) / (widths * len(part))
-        level[n] = np.rint(100 * there)
+        available = np.add.reduceat(on[:, part].sum(1), starts) / (widths * len(part))
+        level[n] = np.rint(100 * available)
     active = np.add.reduceat(found.fleet.k, starts) / widths
     names = [found.log.clients[part[0]] for part in rows]
     return {

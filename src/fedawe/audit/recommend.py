@@ -1,227 +1,309 @@
-"""What the numbers mean, in words: whether Assumption 1 is plausible, what to run, and what to beware of."""
+"""What follows from the numbers: what to run, why, and what to beware of. Remedies are offered only if computed."""
 
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any
 
 import numpy as np
+import torch
 
-from fedawe.algorithms import FedAWE
-from fedawe.audit.fleet import Fleet
+from fedawe.algorithms import FedAvg, FedAvgAll, FedAWE, FedVARP
+from fedawe.audit.fleet import Fleet, describe
 from fedawe.audit.groups import Groups
 from fedawe.audit.influence import Influence, influence
-from fedawe.audit.logs import Clock
-from fedawe.availability.trace import Trace
+from fedawe.audit.logs.findings import counted, shown
+from fedawe.audit.logs.log import Log
+from fedawe.availability.clock import Clock
 
-ENOUGH = 0.05  # of the influence in the wrong hands, among clients that ever come: small
-CALM = 15  # a multiplier up to which training with fedawe went well on real fleets (docs/audit.md)
+ENOUGH = 0.05  # a bias that is small, among clients that are ever active
+CALM = 15  # a multiplier up to which training with FedAWE went well on real fleets (docs/audit.md)
 LONGER = (2, 3, 4, 6, 8, 12, 18, 24, 36, 48, 72, 144)  # times as long as a round is now
-CHEAP = 0.02  # what a limit on the echo, or mifa instead of fedvarp, may add to the influence in the wrong hands
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """On one part of Assumption 1: p_i^t >= delta > 0, independent across clients and across rounds (line 256)."""
-
-    part: str
-    holds: Literal["plausible", "doubtful", "no"]
-    reason: str
-
-
-def assumption_1(fleet: Fleet) -> list[Verdict]:
-    """Whether the log looks as the paper's Assumption 1 has it."""
-    return [_positive(fleet), _rounds(fleet), _clients(fleet)]
-
-
-def _positive(fleet: Fleet) -> Verdict:
-    part = "every client can come in every round"
-    if fleet.never:
-        return Verdict(part, "no", f"{len(fleet.never)} of {fleet.clients} clients never came, so that delta = 0")
-    if fleet.unseen_hours:
-        reason = f"in {fleet.unseen_hours:.0%} of the pairs (client, hour of the day) the client was never there"
-        return Verdict(part, "doubtful", f"{reason}; the smallest rate is {fleet.delta:.3g}")
-    return Verdict(part, "plausible", f"the smallest rate is delta = {fleet.delta:.3g}")
-
-
-def _rounds(fleet: Fleet) -> Verdict:
-    part = "a round does not depend on the one before"
-    phi, hour = _persistence(fleet)
-    if not np.isfinite(phi):
-        return Verdict(part, "doubtful", "too few rounds to tell")
-    # The standard error of a mean of m correlations over T rounds is about 1/sqrt(T m).
-    noise = 4 / np.sqrt(fleet.rounds * max(fleet.clients - len(fleet.never), 1))
-    said = f"the correlation between one round and the next is {round(phi, 2) + 0.0:.2f}{hour}"
-    if phi > max(noise, 0.05):
-        return Verdict(part, "no", f"{said}: who is there tends to stay, {fleet.mean_on:.1f} rounds on average")
-    return Verdict(part, "plausible", said)
-
-
-def _persistence(fleet: Fleet) -> tuple[float, str]:
-    """From one round to the next, and beyond what: a rhythm of the day is a p_i^t that changes, no dependence."""
-    if fleet.persistence_beyond_hour is None:
-        return fleet.persistence, ""
-    return fleet.persistence_beyond_hour, " beyond what the hour of the day explains"
-
-
-def _clients(fleet: Fleet) -> Verdict:
-    part, together = "clients do not depend on each other", fleet.together
-    r = together.correlation if together.beyond_hour is None else together.beyond_hour
-    if not np.isfinite(r):
-        return Verdict(part, "doubtful", "too few clients that come and go")
-    phi = float(np.clip(np.nan_to_num(_persistence(fleet)[0]), 0.0, 0.999))
-    worth = fleet.rounds * (1 - phi) / (1 + phi)  # rounds as good as independent
-    noise = 4 * np.sqrt(2 / worth) / max(fleet.clients - len(fleet.never), 2)
-    beyond = "" if together.beyond_hour is None else " beyond what the hour of the day explains"
-    said = f"the mean correlation of two clients is {round(r, 3) + 0.0:.3f}{beyond}"
-    if together.outages:
-        return Verdict(part, "no", f"{said}, with {len(together.outages)} stretches of far too few clients at once")
-    if r > max(noise, 0.005):
-        return Verdict(part, "no", said)
-    if together.beyond_hour is not None and together.correlation > max(noise, 0.005):
-        return Verdict(part, "plausible", f"given the hour: {said} ({together.correlation:.3f} without it)")
-    return Verdict(part, "plausible", said)
+FEWEST_ROUNDS = 20  # of a log in longer rounds
+CHEAP = 0.02  # bias that FedVARP must save to be preferred to a rule that is more stable
+TENTH = 0.1  # of the clients, for the headline
+SMALL = 0.02  # of the clients: a group that is smaller is not in the headline
 
 
 @dataclass(frozen=True)
 class Advice:
-    """What to run and why, what to beware of."""
+    """What to run and why."""
 
-    algorithm: str
-    text: str
+    algorithm: str  # as it was audited, or "none"
+    headline: str  # one sentence for people who do not read on
+    text: str  # what to run
+    remedies: tuple[str, ...]  # what would make FedAWE usable; each was computed on this log
     cautions: tuple[str, ...]
 
+    @property
+    def sentences(self) -> str:
+        """All but the cautions, in order."""
+        return " ".join((self.headline, self.text, *self.remedies))
 
-PRACTICAL = ("fedawe", "fedau", "f3ast", "mifa", "fedvarp")  # what one can run without knowing probabilities
-REMEMBER = ("mifa", "fedvarp")  # those that keep the last answer of every client
+
+@dataclass(frozen=True)
+class Candidate:
+    """An algorithm that was audited."""
+
+    name: str
+    algorithm: Any
+    bias: float  # among clients that are ever active
+    multiplier: float | None  # of its echoes; None: it has none
+
+    @property
+    def calm(self) -> bool:
+        """Whether its steps stay of a size with which training went well."""
+        return self.multiplier is None or self.multiplier <= CALM
+
+    @property
+    def keeps_models(self) -> bool:
+        """Whether the server keeps a model or an update of every client: measured, on a small problem."""
+        return _numbers_kept(self.algorithm, 8) - _numbers_kept(self.algorithm, 4) >= 4 * 64
+
+    @property
+    def said(self) -> str:
+        """Its name and its bias."""
+        return f"{self.name} (bias {self.bias:.1%})"
+
+
+def _numbers_kept(algorithm: Any, m: int, d: int = 64) -> int:
+    """How many numbers its state holds after a round in which all m clients were active."""
+    A = torch.arange(m)
+    state = algorithm.aggregate(algorithm.init(torch.zeros(d), m), 0, A, torch.ones(m, d))
+    return _size(state)
+
+
+def _size(value: Any) -> int:
+    if isinstance(value, torch.Tensor):
+        return value.numel()
+    if dataclasses.is_dataclass(value):
+        return sum(_size(getattr(value, field.name)) for field in dataclasses.fields(value))
+    if isinstance(value, Mapping):
+        return sum(map(_size, value.values()))
+    return sum(map(_size, value)) if isinstance(value, list | tuple) else 0
+
+
+def candidates(fleet: Fleet, algorithms: Mapping[str, Any], influences: Mapping[str, Influence]) -> list[Candidate]:
+    """What was audited, apart from the rules that need to know probabilities."""
+    out = []
+    for name, algorithm in algorithms.items():
+        if getattr(algorithm, "needs_p", False):
+            continue
+        echoes = fleet.echo.multiplier(algorithm.max_echo) if isinstance(algorithm, FedAWE) else None
+        out.append(Candidate(name, algorithm, influences[name].among(fleet.seen), echoes))
+    return out
+
+
+def choose(found: Sequence[Candidate]) -> Candidate:
+    """The rule to run.
+
+    Plain averaging if its bias is small. Else a rule with echoes, if these are calm and it is within ENOUGH of the
+    least bias. Else the least biased of the others, where those that keep a model of every client must save ENOUGH.
+    """
+    plain = [one for one in found if type(one.algorithm) is FedAvg and one.bias < ENOUGH]
+    if plain:
+        return min(plain, key=lambda one: one.bias)
+    others = [one for one in found if not isinstance(one.algorithm, FedAvg | FedAvgAll)] or list(found)
+    least = min(one.bias for one in others)
+    echoing = [one for one in others if one.multiplier is not None and one.calm and one.bias <= least + ENOUGH]
+    if echoing:
+        return min(echoing, key=lambda one: one.bias)
+    calm = [one for one in others if one.multiplier is None] or others
+    return min(
+        calm,
+        # What FedVARP takes back of an old update it divides by the active clients: less stable (docs/results.md).
+        key=lambda one: one.bias + ENOUGH * one.keeps_models + CHEAP * isinstance(one.algorithm, FedVARP),
+    )
 
 
 def advise(
-    trace: Trace, fleet: Fleet, influences: Mapping[str, Influence], groups: Sequence[Groups], clock: Clock | None
+    log: Log,
+    fleet: Fleet,
+    algorithms: Mapping[str, Any],
+    influences: Mapping[str, Influence],
+    groups: Sequence[Groups],
 ) -> Advice:
     """The advice that follows from the numbers."""
+    cautions = tuple(_cautions(fleet, log.clock))
     if not fleet.seen.any():
-        return Advice("none", "Nobody was ever there: no algorithm can learn from this fleet.", ())
-    away = {name: found.among(fleet.seen) for name, found in influences.items()}
-    cautions = (*_unfair(groups, influences, fleet), *_cautions(trace, fleet, clock, away))
-    if "fedavg" not in away or "fedawe" not in away:
-        best = min(away, key=lambda name: away[name])
-        return Advice(best, f"Of those audited, {best} is closest to uniform ({away[best]:.1%} off).", cautions)
-    whom = f"among the {fleet.seen.sum()} clients that ever come, " if fleet.never else ""
-    if away["fedavg"] < ENOUGH:
-        text = f"Plain averaging will do: {whom}fedavg puts {away['fedavg']:.1%} of the influence into the wrong hands"
-        return Advice("fedavg", f"{text}, fedawe {away['fedawe']:.1%}.", cautions)
-    fair = influences["fedavg"].fair[fleet.seen]
-    bias = (
-        f"Plain averaging would be biased: {whom}fedavg puts {away['fedavg']:.0%} of the influence into the wrong "
-        f"hands. A client counts between {fair.min():.2f} and {fair.max():.2f} of a fair share, as if the fleet had "
-        f"{influences['fedavg'].effective_clients:.0f} clients instead of {fleet.clients}."
-    )
-    algorithm, reason = _remedy(fleet, {name: away[name] for name in PRACTICAL if name in away})
-    return Advice(algorithm, f"{bias} {reason}", cautions)
+        text = "No client was ever available: no algorithm can learn from this fleet."
+        return Advice("none", text, "", (), cautions)
+    found = candidates(fleet, algorithms, influences)
+    if not found:
+        return Advice("none", "", "All that was audited needs to know probabilities.", (), cautions)
+    chosen = choose(found)
+    baseline = next((one for one in found if type(one.algorithm) is FedAvg), None)
+    headline = _headline(fleet, baseline, influences, groups)
+    text, remedies = _reason(log, fleet, algorithms, found, chosen, baseline)
+    if baseline is not None:
+        cautions = (*_unfair(fleet, influences, groups, baseline.name, chosen.name), *cautions)
+    return Advice(chosen.name, headline, text, tuple(remedies), cautions)
 
 
-def _remedy(fleet: Fleet, away: Mapping[str, float]) -> tuple[str, str]:
-    """What to run instead of fedavg: fedawe if it is close and its echoes are bearable, else the closest other."""
-    memory = f"{fleet.live_versions.mean():.0f} models on average, {fleet.live_versions.max()} at most"
-    ours, close = away["fedawe"], away["fedawe"] <= min(away.values()) + ENOUGH
-    if close and fleet.multiplier <= CALM:
-        also = [f"{name} ({away[name]:.1%} off)" for name in REMEMBER if away.get(name, 1) <= ours + ENOUGH]
-        rest = f"; {' and '.join(also)} would keep {fleet.clients}" if also else ""
-        return "fedawe", f"Run fedawe and evaluate x-bar ({ours:.1%} off): it keeps {memory}{rest}."
-    others = {name: distance for name, distance in away.items() if name != "fedawe"}
-    if not others:
-        return "fedawe", f"Of those audited only fedawe mends that ({ours:.1%} off); mind its echoes."
-    # Whoever keeps little goes before whoever keeps an answer of every client, if about as close. Of those mifa goes
-    # first: what fedvarp takes back of an old answer it divides by those present: less stable (docs/results.md).
-    best = min(others, key=lambda name: others[name] + ENOUGH * (name in REMEMBER) + CHEAP * (name == "fedvarp"))
-    keeps = f", at the price of keeping an answer of each of the {fleet.clients} clients" if best in REMEMBER else ""
-    if close:
-        why = (
-            f"fedawe would be {ours:.1%} off with {memory}, but absences here are so long that its influence comes "
-            f"multiplied by {fleet.multiplier:.0f} on average; training suffered above {CALM} or so"
-        )
-    else:
-        why = f"fedawe is {ours:.1%} off, because clients that are away at the end still owe it the rounds they missed"
-    return best, f"Run {best} ({others[best]:.1%} off){keeps}. {why}."
-
-
-def _unfair(groups: Sequence[Groups], influences: Mapping[str, Influence], fleet: Fleet) -> Iterator[str]:
-    """The group and the class that plain averaging forgets most, against what can be had of them."""
-    if "fedavg" not in influences or "fedawe" not in influences:
-        return
+def _unfair(
+    fleet: Fleet, influences: Mapping[str, Influence], groups: Sequence[Groups], plain: str, chosen: str
+) -> Iterator[str]:
+    """The group, and the class, that plain averaging counts least against the rule that is advised."""
     for table in groups:
-        plain, ours = (table.fair(influences[name].shares) for name in ("fedavg", "fedawe"))
-        comes = fleet.seen @ table.parts > 0
-        ratio = np.where(comes, plain / np.where(comes, ours, 1.0), np.inf)
-        worst = int(np.argmin(ratio))
-        if ratio[worst] < 0.9:
-            said = f"counts {plain[worst]:.2f} of its fair share under fedavg, {ours[worst]:.2f} under fedawe"
-            yield f"The {table.kind} {table.names[worst]} {said}."
+        before, then = (table.fair(influences[name].shares) for name in (plain, chosen))
+        active = fleet.seen @ table.parts > 0
+        worst = int(np.argmin(np.where(active, before, np.inf)))
+        if before[worst] < 0.9:
+            said = (
+                f"The {table.kind} {shown(table.names[worst])} has {before[worst]:.2f} of its fair share under {plain}"
+            )
+            yield f"{said}, {then[worst]:.2f} under {chosen}." if plain != chosen else f"{said}."
 
 
-def _echoes(trace: Trace, fleet: Fleet, clock: Clock | None, away: float) -> str:
-    """How large fedawe's steps would be, and what makes them smaller."""
-    lasting = f" ({clock.lasting(fleet.echo.most)})" if clock is not None else ""
-    said = (
-        f"fedawe multiplies an answer by the rounds its client was away: up to {fleet.echo.most}{lasting} here, and "
-        f"{fleet.multiplier:.0f} on average of its influence."
-    )
-    remedies = []
-    calmer = next(((n, found) for n in LONGER if (found := _multiplier_if_longer(trace, n)) <= CALM), None)
-    if calmer is not None:
-        length = f" ({clock.lasting(calmer[0])})" if clock is not None else ""
-        remedies.append(f"rounds {calmer[0]} times as long{length} bring that to {calmer[1]:.0f}")
-    limit = fleet.echo.most // 2
-    price = influence(FedAWE(max_echo=limit), trace).among(fleet.seen)
-    while limit > 2 and price <= away + CHEAP:
-        smaller = influence(FedAWE(max_echo=limit // 2), trace).among(fleet.seen)
-        if smaller > away + CHEAP:
-            break
-        limit, price = limit // 2, smaller
-    if price <= away + CHEAP:
-        remedies.append(f"max_echo={limit} bounds it at {price:.1%} instead of {away:.1%} off")
-    remedies.append("a clip bounds the step")
-    return f"{said} {'; '.join(remedies).capitalize()}."
+def _headline(
+    fleet: Fleet, baseline: Candidate | None, influences: Mapping[str, Influence], groups: Sequence[Groups]
+) -> str:
+    """What plain averaging would do to whom, in a sentence that can be repeated."""
+    if baseline is None:
+        return ""
+    shares = influences[baseline.name].shares
+    if baseline.bias < ENOUGH:
+        return f"Plain averaging would count the clients of this fleet about alike: its bias is {baseline.bias:.1%}."
+    for table in groups:
+        fair = np.where(fleet.seen @ table.parts > 0, table.fair(shares), np.inf)
+        fair = np.where(table.sizes >= max(2, SMALL * fleet.clients), fair, np.inf)  # single clients are no headline
+        worst = int(np.argmin(fair))
+        if fair[worst] < 0.9:
+            of = f"Clients of the {table.kind} {shown(table.names[worst])}"
+            return (
+                f"{of} would have {_less(float(fair[worst]))} on a model trained by plain averaging than their number."
+            )
+    comers = np.flatnonzero(fleet.seen)
+    rare = comers[np.argsort(fleet.rates[comers], kind="stable")][: max(1, round(TENTH * len(comers)))]
+    fair = influences[baseline.name].fair[rare].mean()
+    who = f"The {counted(len(rare), 'client')} that {'is' if len(rare) == 1 else 'are'} available least"
+    return f"{who} would have {_less(float(fair))} on a model trained by plain averaging than their number."
 
 
-def _multiplier_if_longer(trace: Trace, times: int) -> float:
-    """Fleet.multiplier if rounds were so many times as long and met who is there when they begin; inf if too few."""
-    on = trace.on[::times]
-    if len(on) < 20 or not on.any():
-        return float("inf")
-    tau, first, second = np.full(on.shape[1], -1), 0.0, 0.0
-    for t, there in enumerate(on):
-        e = (t - tau[there]).astype(np.float64)
-        first, second = first + e.sum(), second + (e**2).sum()
-        tau[there] = t
-    return second / first
+def _less(fair: float) -> str:
+    """By how much less than a fair share.
+
+    >>> _less(0.25), _less(0.0), _less(0.8)
+    ('4.0 times less influence', 'no influence', '1.2 times less influence')
+    """
+    if fair < 1e-3:
+        return "no influence"
+    times = 1 / fair
+    return f"{times:.1f} times less influence" if times < 10 else f"{times:.0f} times less influence"
 
 
-def _cautions(trace: Trace, fleet: Fleet, clock: Clock | None, away: Mapping[str, float]) -> tuple[str, ...]:
-    out = []
-    if fleet.never:
-        out.append(
-            f"{len(fleet.never)} of {fleet.clients} clients never came. No rule can count them: find out why, or the "
-            "model is for the others."
+def _reason(
+    log: Log,
+    fleet: Fleet,
+    algorithms: Mapping[str, Any],
+    found: Sequence[Candidate],
+    chosen: Candidate,
+    baseline: Candidate | None,
+) -> tuple[str, list[str]]:
+    whom = f"Among the {fleet.seen.sum()} clients that are ever active" if fleet.never else "Of the rules audited"
+    if chosen is baseline:
+        return f"Run {chosen.name}, plain averaging: no other rule is needed.", []
+    bias = "" if baseline is None else f", against {baseline.bias:.1%} of {baseline.name}"
+    if chosen.multiplier is not None and chosen.calm:
+        memory = f"{fleet.live_versions.mean():.0f} models on average, {fleet.live_versions.max()} at most"
+        return (
+            f"Run {chosen.name} and deploy x-bar, its average over all clients. {whom}, its bias is "
+            f"{chosen.bias:.1%}{bias}; the server keeps {memory}.",
+            [],
         )
-    if fleet.multiplier > CALM and "fedawe" in away:
-        out.append(_echoes(trace, fleet, clock, away["fedawe"]))
+    keeps = f"; the server keeps a model of each of the {fleet.clients} clients" if chosen.keeps_models else ""
+    text = f"Run {chosen.name}. {whom}, its bias is {chosen.bias:.1%}{bias}{keeps}."
+    ours = min((one for one in found if one.multiplier is not None), key=lambda one: one.bias, default=None)
+    if ours is None or ours is chosen:
+        return text, []
+    if ours.bias > min(one.bias for one in found) + ENOUGH:
+        why = f"{ours.name} has a bias of {ours.bias:.1%}: clients that are unavailable at the end are counted less."
+        return f"{text} {why}", []
+    lasting = f" ({log.clock.lasting(fleet.echo.most)})" if log.clock is not None else ""
+    why = (
+        f"{ours.name} has a bias of {ours.bias:.1%} only, but clients here are unavailable for up to {fleet.echo.most} "
+        f"rounds{lasting}, and it multiplies an update by that: by {ours.multiplier:.0f} on average of its influence. "
+        f"Training suffered above {CALM} or so."
+    )
+    remedies = [*_longer_rounds(log, algorithms, ours), *_limited_echo(log, fleet, ours, chosen)]
+    return f"{text} {why}", remedies or ["Neither longer rounds nor a limit on the echo would change that."]
+
+
+def _longer_rounds(log: Log, algorithms: Mapping[str, Any], ours: Candidate) -> Iterator[str]:
+    """The shortest rounds with which the advice would be a rule with echoes."""
+    usable = {name: one for name, one in algorithms.items() if not getattr(one, "needs_p", False)}
+    for times in LONGER:
+        if log.trace.rounds // times < FEWEST_ROUNDS:
+            return
+        other = log.longer(times)
+        fleet = describe(other.trace)
+        if not fleet.seen.any() or fleet.echo.multiplier(ours.algorithm.max_echo) > CALM:
+            continue
+        again = choose(candidates(fleet, usable, {name: influence(one, other.trace) for name, one in usable.items()}))
+        if again.multiplier is not None:
+            length = f" ({log.clock.lasting(times)})" if log.clock is not None else ""
+            yield (
+                f"With rounds {times} times as long{length} the advice would be {again.said}, with a multiplier of "
+                f"{again.multiplier:.0f} and {fleet.seen.sum()} of {fleet.clients} clients active."
+            )
+            return
+
+
+def _limited_echo(log: Log, fleet: Fleet, ours: Candidate, chosen: Candidate) -> Iterator[str]:
+    """The largest limit on the echo that makes it calm, if its bias is then about that of the rule chosen."""
+    low, high = 1, fleet.echo.most
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if fleet.echo.multiplier(middle) <= CALM else (low, middle - 1)
+    bias = influence(FedAWE(eta_g=ours.algorithm.eta_g, max_echo=low), log.trace).among(fleet.seen)
+    if low > 1 and bias <= max(chosen.bias, ENOUGH) + CHEAP:
+        yield (f"fedawe:max_echo={low} has a multiplier of {fleet.echo.multiplier(low):.0f} and a bias of {bias:.1%}.")
+
+
+def _cautions(fleet: Fleet, clock: Clock | None) -> Iterator[str]:
+    if fleet.never:
+        were = "was" if len(fleet.never) == 1 else "were"
+        yield (
+            f"{len(fleet.never)} of {fleet.clients} clients {were} never available. No rule can count them: find out "
+            "why, or the model is for the others."
+        )
+    late = int((fleet.watched < fleet.rounds).sum())
+    if late:
+        yield (
+            f"{counted(late, 'client')} belonged to the fleet for a part of the log only. Rates are of that part; an "
+            "algorithm counts them as unavailable in the rest."
+        )
     if fleet.empty:
         lasting = f" ({clock.lasting(fleet.longest_empty)})" if clock is not None else ""
-        out.append(f"{fleet.empty} of {fleet.rounds} rounds are empty, up to {fleet.longest_empty} in a row{lasting}.")
-    drift = fleet.drift
-    if drift is not None and np.isfinite(drift.fleet_p) and drift.fleet_p < 0.01:
-        when = f"round {drift.change}" if clock is None else clock.when(drift.change)
-        out.append(
-            f"The fleet changes (p = {drift.fleet_p:.3f}), most around {when}: fedau and f3ast weigh by past rates."
-        )
-    elif drift is not None and drift.tested and drift.changed > max(0.1 * drift.tested, 3):
-        out.append(
-            f"{drift.changed} of {drift.tested} clients change their rates between {drift.unit} "
-            f"({0.05 * drift.tested:.0f} would seem to by chance): fedau and f3ast weigh by past rates."
-        )
-    for first, rounds in sorted(fleet.together.outages, key=lambda outage: -outage[1])[:1]:
+        were = "is" if fleet.empty == 1 else "are"
+        yield f"{fleet.empty} of {fleet.rounds} rounds {were} empty, up to {fleet.longest_empty} in a row{lasting}."
+    yield from _changes(fleet, clock)
+    outages = sorted(fleet.together.outages, key=lambda outage: -outage[1])
+    if outages:
+        first, rounds = outages[0]
         when = f"round {first}" if clock is None else clock.when(first)
-        lasting = f"{rounds} rounds" if clock is None else clock.lasting(rounds)
-        out.append(f"Many clients vanish at once, for longest from {when} ({lasting}): an outage rather than chance.")
-    return tuple(out)
+        lasting = counted(rounds, "round") if clock is None else clock.lasting(rounds)
+        yield (
+            f"{counted(len(outages), 'outage')}: far fewer clients were available than chance explains; the longest "
+            f"began at {when} and lasted {lasting}."
+        )
+
+
+def _changes(fleet: Fleet, clock: Clock | None) -> Iterator[str]:
+    drift = fleet.drift
+    if drift is None:
+        return
+    if drift.fleet_changes:
+        when = f"round {drift.change}" if clock is None else clock.when(drift.change)
+        weekly = ""
+        if drift.days is not None and drift.days < 14:
+            weekly = f" {drift.days} days cannot tell a change from a weekly rhythm."
+        yield (
+            f"The fleet changes within this log (p = {drift.fleet_p:.3f}), most around {when}. Rules that weigh by "
+            f"past rates, such as fedau and f3ast, lag behind.{weekly}"
+        )
+    elif drift.clients_change:
+        yield (
+            f"{drift.changed} of {drift.tested} clients change their rates, {drift.by_chance:.0f} would seem to by "
+            "chance. Rules that weigh by past rates, such as fedau and f3ast, lag behind."
+        )

@@ -1,7 +1,6 @@
-"""An audit for people at a terminal."""
+"""An audit for people at a terminal: the advice first, then the numbers it follows from."""
 
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from rich.console import Group, RenderableType
@@ -12,7 +11,9 @@ from rich.text import Text
 from fedawe.audit import Audit, display
 from fedawe.audit.fleet import Distribution
 from fedawe.audit.groups import Groups
-from fedawe.audit.logs import Clock, shown
+from fedawe.audit.logs import Clock, counted, shown, some
+from fedawe.audit.periods import Change
+from fedawe.audit.whatif import Scenario
 from fedawe.availability.dynamics import Array
 
 BLOCKS = "▁▂▃▄▅▆▇█"
@@ -20,28 +21,36 @@ FORGOTTEN = 5
 GROUPS = 20  # rows of a table of groups; the page and --json have all
 
 
-def told(found: Audit, path: Path) -> Iterator[RenderableType]:
+def told(found: Audit, name: str) -> Iterator[RenderableType]:
     """The blocks of the answer, in order."""
-    clock, log = found.log.clock, found.log
+    clock, log, advice = found.log.clock, found.log, found.advice
     when = ""
     if clock is not None:
-        rows = "" if log.rows is None else f", {log.rows:,} rows used"
+        rows = "" if log.rows is None else f", {counted(log.rows, 'row')} used"
         when = f"\nrounds of {clock.lasting(1)} from {clock.when(0)} ({clock.timezone}){rows}"
-    yield Text(f"{shown(path.name)}: {log.trace}{when}", style="bold")
-    if log.findings:
-        yield _section("What the log has that you should know", *(Text(f"· {f.text}") for f in log.findings))
+    yield Text(f"{shown(name)}: {log.trace}{when}", style="bold")
+    said = [Text(line) for line in (advice.headline, advice.text, *advice.remedies) if line]
+    yield _section("What to run", *said, *(Text(f"· {caution}") for caution in advice.cautions))
+    notes = (*_legend(found), *found.notes)
+    yield _section("Influence of the clients", _influences(found), *(Text(f"· {note}", style="dim") for note in notes))
+    for groups in found.groups:
+        yield _section(f"Influence of each {groups.kind} over its fair share", _groups(found, groups))
+    yield _section("Clients with the least influence (over the fair share), of those ever active", _forgotten(found))
     yield _section("What the fleet is like", _facts(found))
     yield _section("Assumption 1 of the paper", *(Text(f"· {v.part}: {v.holds}; {v.reason}") for v in found.assumption))
-    notes = (*_legend(found), *found.notes)
-    yield _section("Who would count", _influences(found), *(Text(f"· {note}", style="dim") for note in notes))
-    yield _section("Who would count least (a comer's share over the fair one)", _forgotten(found))
-    for groups in found.groups:
-        yield _section(f"What each {groups.kind} would count, over its fair share", _groups(found, groups))
-    yield _section("What to run", Text(found.advice.text), *(Text(f"· {caution}") for caution in found.advice.cautions))
+    if log.findings:
+        yield _section("What to know about the log", *(Text(f"· {f.text}") for f in log.findings))
 
 
 def _section(title: str, *content: RenderableType) -> RenderableType:
     return Group(Text(title, style="bold"), *(Padding(block, (0, 0, 0, 2)) for block in content))
+
+
+def _plain_table(*columns: str, header: bool = True) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), show_header=header)
+    for n, title in enumerate(columns):
+        table.add_column(title, justify="right" if n else "left", no_wrap=n == 0)
+    return table
 
 
 def _facts(found: Audit) -> Table:
@@ -50,29 +59,36 @@ def _facts(found: Audit) -> Table:
     table.add_column(no_wrap=True)
     table.add_column()
     low, middle, high = np.quantile(fleet.rates, (0, 0.5, 1))
-    table.add_row("share of rounds a client is there", f"{low:.3f} to {high:.3f}, median {middle:.3f}")
-    table.add_row("clients in a round", f"{fleet.k.min()} to {fleet.k.max()}, mean {fleet.k.mean():.1f}")
+    table.add_row("availability of a client", f"{low:.3f} to {high:.3f}, median {middle:.3f}")
+    table.add_row("available clients in a round", f"{fleet.k.min()} to {fleet.k.max()}, mean {fleet.k.mean():.1f}")
     if fleet.by_hour is not None:
         table.add_row(
             "by hour of the day, 0 to 23",
             f"{bars(fleet.by_hour)}  {np.nanmin(fleet.by_hour):.2f} to {np.nanmax(fleet.by_hour):.2f}",
         )
-    table.add_row("rounds since last there, on coming", _spread(fleet.echo, clock))
-    table.add_row("rounds since last there, everyone", _spread(fleet.staleness, clock))
-    table.add_row("stays for", _mean(fleet.mean_on, fleet.on_runs, clock))
-    table.add_row("away for", _mean(fleet.mean_off, fleet.off_runs, clock))
+    table.add_row("staleness of active clients", _spread(fleet.echo, clock))
+    table.add_row("staleness of all clients", _spread(fleet.staleness, clock))
+    table.add_row("available for", _mean(fleet.mean_on, fleet.on_runs, clock))
+    table.add_row("unavailable for", _mean(fleet.mean_off, fleet.off_runs, clock))
     if np.isfinite(fleet.multiplier):
-        table.add_row("fedawe multiplies answers by", f"{fleet.multiplier:.1f} on average of its influence")
+        table.add_row("fedawe multiplies updates by", f"{fleet.multiplier:.1f} on average of its influence")
     versions = fleet.live_versions
     table.add_row("models that fedawe keeps", f"{versions.mean():.1f} on average, {versions.max()} at most")
-    if fleet.drift is not None:
-        drift = fleet.drift
-        text = f"{drift.changed} of {drift.tested} clients ({0.05 * drift.tested:.0f} by chance)"
-        over = f"over {drift.blocks} {drift.unit}; the whole fleet: p = {drift.fleet_p:.3f}"
-        table.add_row("change of rates (p < 0.05)", f"{text} {over}")
+    table.add_row("change of rates", changes(found))
     if found.rho is not None:
-        table.add_row("rho of the gossip", f"{found.rho:.4f} among clients that ever come")
+        table.add_row("rho of the gossip", f"{found.rho:.4f} among clients that are ever available")
     return table
+
+
+def changes(found: Audit) -> str:
+    """What the tests of change say, in a sentence."""
+    drift = found.fleet.drift
+    if drift is None:
+        return "not tested: all clients repeat their days" if found.log.repeating.all() else "too few days to tell"
+    clients = f"{drift.changed} of {drift.tested} clients with p < 0.05 ({drift.by_chance:.0f} by chance)"
+    left = found.fleet.clients - drift.tested
+    untested = f", {counted(left, 'client')} not tested" if left else ""
+    return f"{clients}{untested}; the fleet: p = {drift.fleet_p:.3f}; over {drift.blocks} {drift.unit}"
 
 
 def bars(values: Array) -> str:
@@ -90,33 +106,30 @@ def bars(values: Array) -> str:
 
 def _spread(d: Distribution, clock: Clock | None) -> str:
     if not d.count:
-        return "nobody ever comes"
+        return "no client is ever available"
     lasting = "" if clock is None else f" ({clock.lasting(d.most)})"
     return f"mean {d.mean:.1f}, median {d.quantile(0.5)}, 99 % within {d.quantile(0.99)}, at most {d.most}{lasting}"
 
 
 def _mean(mean: float, d: Distribution, clock: Clock | None) -> str:
     if not np.isfinite(mean):
-        return "nobody comes and goes"
+        return "the availability of no client changes"
     lasting = "" if clock is None else f" ({clock.lasting(mean)})"
     return f"{mean:.1f} rounds on average{lasting}, longest {d.most}"
 
 
 def _influences(found: Audit) -> Table:
     fleet = found.fleet
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    table.add_column("", no_wrap=True)
-    for title in ("of all", *(["of comers"] if fleet.never else []), "as if", "least", "most", "steps"):
-        table.add_column(title, justify="right", no_wrap=True)
+    table = _plain_table("", "bias", *(["bias, all"] if fleet.never else []), "effective", "least", "most", "updates")
     for name, influence in found.influences.items():
-        fair = influence.fair[fleet.seen] if fleet.seen.any() else influence.fair
+        least, most = influence.extremes(fleet.seen)
         table.add_row(
             display(name),
-            f"{influence.total_variation:.3f}",
-            *([f"{influence.among(fleet.seen):.3f}"] if fleet.never else []),
+            f"{influence.among(fleet.seen):.3f}",
+            *([f"{influence.total_variation:.3f}"] if fleet.never else []),
             f"{influence.effective_clients:.1f}",
-            f"{fair.min():.2f}",
-            f"{fair.max():.2f}",
+            f"{least:.2f}",
+            f"{most:.2f}",
             f"{influence.speed:.2f}",
             style="bold" if name == found.advice.algorithm else "",
         )
@@ -125,11 +138,13 @@ def _influences(found: Audit) -> Table:
 
 def _legend(found: Audit) -> Iterator[str]:
     never, m = len(found.fleet.never), found.fleet.clients
-    yield "of all: part of the influence in the wrong hands (total variation from uniform, 0 is fair)"
+    whose = f" among the {m - never} clients that are ever active" if never else ""
+    yield f"bias: part of the influence that would have to move to make all clients equal{whose}; 0 is fair"
     if never:
-        yield f"of comers: the same among the {m - never} clients that ever come (of all: at least {never / m:.3f})"
-    yield "as if: so many clients of equal weight; least, most: a comer's share over the fair one"
-    yield "steps: innovations applied per round, 1 if everyone were always there"
+        yield f"bias, all: the same among all {m} clients; at least {never / m:.3f}, since {never} are never available"
+    yield "effective: number of clients of equal influence with the same concentration"
+    yield "least, most: influence of an active client over the fair share"
+    yield "updates: applied per round, as a part of what clients that are always available would give"
 
 
 def _forgotten(found: Audit) -> Table:
@@ -139,9 +154,9 @@ def _forgotten(found: Audit) -> Table:
     of = dict.fromkeys(name for name in ("fedavg", found.advice.algorithm) if name in found.influences)
     for name in of or found.influences:
         influence = found.influences[name]
-        comers = [i for i in influence.forgotten(found.fleet.clients) if found.fleet.seen[i]][:FORGOTTEN]
+        active = [i for i in influence.forgotten(found.fleet.clients) if found.fleet.seen[i]][:FORGOTTEN]
         table.add_row(
-            display(name), ", ".join(f"{shown(found.log.clients[i])} ({influence.fair[i]:.2f})" for i in comers)
+            display(name), ", ".join(f"{shown(found.log.clients[i])} ({influence.fair[i]:.2f})" for i in active)
         )
     return table
 
@@ -150,15 +165,96 @@ SHORT = {"fedawe": "awe", "fedawe-latest": "awe last", "fedavg": "avg", "fedavg-
 
 
 def _groups(found: Audit, groups: Groups) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    table.add_column(groups.kind, overflow="ellipsis", no_wrap=True)
     fairs = {name: groups.fair(influence.shares) for name, influence in found.influences.items()}
-    for title in ("size", *(SHORT.get(name, name.removeprefix("fed")) for name in fairs)):
-        table.add_column(title, justify="right")
+    table = _plain_table(groups.kind, "size", *(SHORT.get(name, name.removeprefix("fed")) for name in fairs))
     order = np.argsort(fairs.get("fedavg", next(iter(fairs.values()))), kind="stable")
     for g in order[:GROUPS]:
         table.add_row(shown(groups.names[g]), f"{groups.sizes[g]:.3g}", *(f"{fair[g]:.2f}" for fair in fairs.values()))
     if len(order) > GROUPS:
-        table.caption = f"the {GROUPS} that count least under fedavg, of {len(order)}"
+        table.caption = f"the {GROUPS} with the least influence under fedavg, of {len(order)}"
         table.caption_justify = "left"
     return table
+
+
+def what_if(found: Sequence[Scenario]) -> RenderableType:
+    """One row for each combination."""
+    require = any(one.require != "as now" for one in found)
+    table = _plain_table(
+        "round",
+        "choose",
+        *(["require"] if require else []),
+        "never active",
+        "updates/day",
+        "fedavg bias",
+        "fedawe bias",
+        "multiplier",
+        "staleness",
+        "advised",
+    )
+    for one in found:
+        per_day = "" if one.updates_per_day is None else f"{one.updates_per_day:,.0f}"
+        table.add_row(
+            one.round,
+            one.choose,
+            *([one.require] if require else []),
+            f"{one.never} of {one.clients}",
+            per_day,
+            _percent(one.bias.get("fedavg")),
+            _percent(one.bias.get("fedawe")),
+            f"{one.multiplier:.3g}",
+            f"{one.staleness:.3g}",
+            one.advised,
+        )
+    legend = "bias among clients that are ever active; multiplier and staleness in rounds; advised: by the rules below"
+    return _section("What if", table, Text(f"· {legend}", style="dim"))
+
+
+def _percent(value: float | None) -> str:
+    return "" if value is None else f"{value:.1%}"
+
+
+def change(found: Change, names: tuple[str, str]) -> RenderableType:
+    """What changed between two periods."""
+    lines = [
+        f"availability: {found.rates[0]:.1%} in {names[0]}, {found.rates[1]:.1%} in {names[1]} ({_p(found.fleet_p)})",
+        f"{counted(len(found.vanished), 'client')} vanished{_listed(found.vanished)}",
+        f"{counted(len(found.appeared), 'client')} appeared{_listed(found.appeared)}",
+    ]
+    if found.tested:
+        by_chance = f"{0.05 * found.tested:.0f} by chance"
+        whose = _listed(
+            [
+                f"{found.clients[i]} {found.client_rates[0][i]:.0%} to {found.client_rates[1][i]:.0%}"
+                for i in found.changed
+            ]
+        )
+        changed = counted(len(found.changed), "client")
+        lines.append(f"rates of {changed} of {found.tested} changed with p < 0.05 ({by_chance}){whose}")
+    else:
+        lines.append("rates of clients were not tested: two whole days are needed on either side")
+    moved = [f"{found.clients[i]} {found.fair[0][i]:.2f} to {found.fair[1][i]:.2f}" for i in found.moved]
+    if moved:
+        lines.append(f"influence under plain averaging changed most{_listed(moved)}")
+    blocks: list[RenderableType] = [Text(f"· {line}") for line in lines]
+    if found.groups:
+        table = _plain_table("group", "size", "available", "then", "", "influence", "then")
+        for group in sorted(found.groups, key=lambda one: one.fair[1] - one.fair[0])[:GROUPS]:
+            table.add_row(
+                shown(group.name),
+                f"{group.size:.3g}",
+                f"{group.rates[0]:.1%}",
+                f"{group.rates[1]:.1%}",
+                _p(group.p),
+                f"{group.fair[0]:.2f}",
+                f"{group.fair[1]:.2f}",
+            )
+        blocks.append(table)
+    return _section("What changed", *blocks)
+
+
+def _p(value: float) -> str:
+    return f"p = {value:.3f}" if np.isfinite(value) else "not tested"
+
+
+def _listed(names: Sequence[str]) -> str:
+    return f" ({some(list(names))})" if names else ""

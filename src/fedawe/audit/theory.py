@@ -152,6 +152,21 @@ def staleness(p: Array) -> tuple[Array, Array]:
     return first, second
 
 
+def staleness_of_trace(trace: Trace) -> tuple[Array, Array]:
+    """The means over the rounds of a trace of t - tau_i(t) and of its square, whatever depends on what, both [m].
+
+    >>> first, second = staleness_of_trace(Trace([[1], [0], [0], [1]]))
+    >>> first.tolist(), second.tolist()                        # 1, 1, 2, 3
+    ([1.75], [3.75])
+    """
+    away, first, second = np.ones(trace.clients), np.zeros(trace.clients), np.zeros(trace.clients)
+    for now in trace.on:
+        first += away
+        second += away**2
+        away = np.where(now, 1, away + 1)
+    return first / trace.rounds, second / trace.rounds
+
+
 def staleness_bounds(delta: float) -> tuple[float, float]:
     """Lemma 2 (line 674): E[t - tau] <= 1/delta, E[(t - tau)^2] <= 2/delta^2."""
     return 1 / delta, 2 / delta**2

@@ -1,18 +1,24 @@
-"""Traces as CSV: `round,client` lines, or `client,start,end` intervals in seconds. Every error names file and line."""
+"""Traces as CSV: `round,client` lines, or `client,start,end` intervals in seconds. Every error names file and line.
+
+`rounds_of` is how intervals become rounds, here and where logs are read (fedawe.audit.logs).
+"""
 
 import csv
 import itertools
 import math
 from collections.abc import Iterator
-from fractions import Fraction
+from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from fedawe.availability.dynamics import Mask
 from fedawe.core.errors import UserError
 
+Ints = npt.NDArray[np.int64]
 MOST = 10**9  # rounds, or clients; a larger number is a slip of the pen
+MICROSECONDS = 1_000_000
 SIZE = "# rounds={} clients={}"  # first line of what we write: a last empty round has no line of its own
 
 
@@ -38,7 +44,10 @@ def read_csv(path: Path, round_seconds: float | None, rounds: int | None, client
             raise UserError(f"{path}: intervals in seconds need the length of a round; received {round_seconds}")
         return _from_intervals(path, lines, round_seconds, rounds, clients)
     got = ",".join(header) or "nothing"
-    raise UserError(f"{path}:{number}: expected a header 'round,client' or 'client,start,end', not {got!r}")
+    raise UserError(
+        f"{path}:{number}: expected a header 'round,client' or 'client,start,end', not {got!r}; a log of another form "
+        "becomes a trace with fedawe audit LOG --save trace.npz"
+    )
 
 
 def _lines(path: Path) -> Iterator[tuple[int, list[str]]]:
@@ -73,11 +82,29 @@ def _from_rounds(path: Path, lines: Iterator[tuple[int, list[str]]], rounds: int
     return on
 
 
+def rounds_of(start: Ints, end: Ints, origin: int, length: int) -> tuple[Ints, Ints]:
+    """The rounds [begin, end) that begin within intervals [start, end), all in microseconds; round 0 is at `origin`."""
+    return -((origin - start) // length), -((origin - end) // length)
+
+
+def available(client: Ints, begin: Ints, end: Ints, nobody: Mask) -> Mask:
+    """Clients in their rounds [begin, end), which must not overlap; `nobody` [T + 1, m] of False is used up."""
+    step = nobody.view(np.int8)  # +1 where a stretch begins, -1 where one ends
+    some = begin < end
+    np.add.at(step, (begin[some], client[some]), 1)
+    np.add.at(step, (end[some], client[some]), -1)
+    np.cumsum(step, axis=0, out=step)
+    return step[:-1].view(bool)
+
+
 def _from_intervals(
     path: Path, lines: Iterator[tuple[int, list[str]]], seconds: float, rounds: int | None, clients: int | None
 ) -> Mask:
-    length = Fraction(repr(float(seconds)))
-    found: list[tuple[int, Fraction, Fraction, int]] = []
+    """Clients are those of the file, by increasing number, unless `clients` says how many there are."""
+    length = _microseconds(Decimal(repr(float(seconds))))
+    if length < 1:
+        raise UserError(f"{path}: a round of {seconds:g} s is too short; expected a microsecond or more")
+    found: list[tuple[int, int, int, int]] = []
     for number, fields in lines:
         who, start, end = _fields(fields, 3, path, number)
         client = _whole(who, "client", path, number)
@@ -94,11 +121,12 @@ def _from_intervals(
     for (one, _, b, first), (other, a, _, second) in itertools.pairwise(found):
         if one == other and a < b:
             raise UserError(f"{path}:{max(first, second)}: overlaps the interval of line {min(first, second)}")
-    last = max(b for _, _, b, _ in found)
-    on = _nobody(path, rounds or math.ceil(last / length), clients or 1 + max(c for c, *_ in found))
-    for client, a, b, _ in found:
-        on[math.ceil(a / length) : math.ceil(b / length), client] = True
-    return on
+    numbers, a_, b_, _ = (np.array(column, dtype=np.int64) for column in zip(*found, strict=True))
+    names, which = np.unique(numbers, return_inverse=True)
+    begin, end_ = rounds_of(a_, b_, 0, length)
+    T = rounds or int(end_.max())
+    who_, m = (which, len(names)) if clients is None else (numbers, clients)
+    return available(who_, np.minimum(begin, T), np.minimum(end_, T), _nobody(path, T + 1, m))
 
 
 def _fields(fields: list[str], expected: int, path: Path, number: int) -> list[str]:
@@ -122,15 +150,22 @@ def _nobody(path: Path, rounds: int, clients: int) -> Mask:
         raise UserError(f"{path}: {rounds} rounds of {clients} clients are more than this machine can hold") from None
 
 
-def _seconds(field: str, what: str, path: Path, number: int) -> Fraction:
-    """Seconds as they are written: 2.1 is seven times 0.3, which no two floats are."""
+def _seconds(field: str, what: str, path: Path, number: int) -> int:
+    """Seconds as they are written, in microseconds: 2.1 is seven times 0.3, which no two floats are."""
     try:
         value = float(field)
     except ValueError:
         value = math.nan
-    if not 0 <= value < 1e15:
-        raise UserError(f"{path}:{number}: {what} {field!r} is not a number of seconds from 0")
-    return Fraction(field) if value >= 1e-9 else Fraction(0)
+    if not 0 <= value < 1e12:
+        raise UserError(
+            f"{path}:{number}: {what} {field!r} is not a number of seconds from 0; a log with dates becomes a trace "
+            "with fedawe audit LOG --save trace.npz"
+        )
+    return _microseconds(Decimal(field))
+
+
+def _microseconds(seconds: Decimal) -> int:
+    return round(seconds * MICROSECONDS)
 
 
 def _known(value: int, size: int | None, what: str, path: Path, number: int) -> None:

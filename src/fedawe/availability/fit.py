@@ -1,6 +1,7 @@
 """A model of a fleet fitted to its log, so that longer or larger fleets like it can be simulated."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -8,6 +9,7 @@ import numpy.typing as npt
 from fedawe.availability.clock import Clock
 from fedawe.availability.dynamics import Array, Dynamics, Mask
 from fedawe.availability.trace import Trace
+from fedawe.availability.variation import swings, variation
 from fedawe.core.errors import UserError
 from fedawe.core.rng import rng
 
@@ -18,44 +20,108 @@ DRAWS = 9  # of the model, beside which the days held out are put
 
 @dataclass(frozen=True, eq=False)
 class Daily(Dynamics):
-    """p_i^t = min(1, p_i f(hour of round t)), and whoever is there tends to stay: persistence phi in [0, 1).
+    """p_i^t = min(1, p_i f(hour of round t)), and an available client tends to stay so: persistence phi in [0, 1).
 
-        P(there | there before)  = p^t + kappa (1 - p^{t-1})
-        P(there | away before)   = p^t - kappa p^{t-1}
+        P(available | available before)    = p^t + kappa (1 - p^{t-1})
+        P(available | unavailable before)  = p^t - kappa p^{t-1}
         kappa = phi min(1, p^t / p^{t-1}, (1 - p^t) / (1 - p^{t-1}))
 
-    Whatever phi, client i is there in round t with probability p_i^t; phi = 0 is independent rounds.
+    Whatever phi, client i is available in round t with probability p_i^t; phi = 0 is independent rounds. Beyond that,
+    p_i^t is multiplied by exp(slow z_i - slow^2 / 2), where z_i is a client's own autoregression from day to day with
+    coefficient `memory`, and by exp(common w - common^2 / 2), where w is one autoregression for all from hour to hour.
+    A client is not enrolled at the beginning with probability `waiting`; it then enrols with probability `enrols` a
+    day, and once enrolled it leaves for good with probability `leaves` a day.
     """
+
+    independent_rounds = False
+    independent_clients = False
 
     profile: Array  # f, of mean about 1                                                                     [24]
     persistence: float = 0.0
     clock: Clock = field(default_factory=lambda: Clock(3600.0))
-    _hours: dict[int, Ints] = field(default_factory=dict, init=False, repr=False)
+    slow: float = 0.0
+    memory: float = 0.0
+    common: float = 0.0
+    common_memory: float = 0.0
+    waiting: float = 0.0
+    enrols: float = 0.0
+    leaves: float = 0.0
+    _tables: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         if np.shape(self.profile) != (24,) or not (np.asarray(self.profile) >= 0).all():
             raise UserError(f"profile must be 24 numbers from 0, not of shape {list(np.shape(self.profile))}")
         if not 0 <= self.persistence < 1:
             raise UserError(f"persistence is {self.persistence!r}; expected a number from 0 and below 1")
+        for name in ("memory", "common_memory", "waiting", "enrols", "leaves"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise UserError(f"{name} is {getattr(self, name)!r}; expected a number from 0 to 1")
+        if self.slow < 0 or self.common < 0:
+            raise UserError(f"slow and common are {self.slow} and {self.common}; expected numbers from 0")
+
+    @property
+    def varies(self) -> bool:
+        """Whether there is anything beyond rate, hour and persistence."""
+        return self.slow > 0 or self.common > 0 or self.waiting > 0 or self.leaves > 0
 
     def _hour(self, t: npt.NDArray[np.int64]) -> Ints:
         """Hours are looked up in tables of doubling length: asking round by round costs nothing."""
-        size = 1 << int(np.max(t, initial=0)).bit_length()
-        if size not in self._hours:
-            self._hours[size] = self.clock.hours(size)
-        return self._hours[size][t]
+        return self._table("hours", int(np.max(t, initial=0)))[t]
+
+    def _table(self, kind: str, last: int) -> Ints:
+        size = 1 << last.bit_length()
+        if (kind, size) not in self._tables:
+            self._tables[kind, size] = self.clock.hours(size) if kind == "hours" else self.clock.days(size)
+        found: Ints = self._tables[kind, size]
+        return found
 
     def trajectory(self, t: npt.NDArray[np.int64], p: Array) -> Array:
         return p * self.profile[self._hour(np.asarray(t))]
 
     def available(self, seed: int, t: int, p: Array, before: Mask | None) -> Mask:
-        now: Array = self.probabilities(t, p)
-        chance = now if before is None else stay_or_come(self.probabilities(t - 1, p), now, self.persistence, before)
-        return rng(seed, "availability", t).random(len(p)) < chance
+        now = self._chance(seed, t, p)
+        chance = now
+        if before is not None:
+            chance = stay_or_come(self._chance(seed, t - 1, p), now, self.persistence, before)
+        on = rng(seed, "availability", t).random(len(p)) < chance
+        return on & self._enrolled(seed, int(self._table("days", t)[t]), len(p)) if self.varies else on
+
+    def _chance(self, seed: int, t: int, p: Array) -> Array:
+        """p_i^t, given the state of every client and of the fleet."""
+        if self.slow == 0 and self.common == 0:
+            out: Array = self.probabilities(t, p)
+            return out
+        day, hour = int(self._table("days", t)[t]), int(t * self.clock.round_seconds // 3600)
+        z = self._state(seed, "slow", day, len(p), self.memory)
+        w = self._state(seed, "common", hour, 1, self.common_memory)
+        factor = np.exp(self.slow * z - self.slow**2 / 2) * np.exp(self.common * w - self.common**2 / 2)
+        return np.asarray(np.clip(self.trajectory(np.array([t]), p) * factor, 0.0, 1.0))
+
+    def _state(self, seed: int, kind: str, step: int, size: int, memory: float) -> Array:
+        """A standard autoregression after so many steps; every step depends on (seed, step) alone, and those before."""
+        known: list[Array] = self._tables.setdefault((seed, kind, size), [])
+        while len(known) <= step:
+            fresh = rng(seed, "fit", kind, len(known)).normal(size=size)
+            known.append(fresh if not known else memory * known[-1] + np.sqrt(1 - memory**2) * fresh)
+        return known[step]
+
+    def _enrolled(self, seed: int, day: int, m: int) -> Mask:
+        """Who is enrolled on that day, [m]."""
+        known: list[tuple[Mask, Mask]] = self._tables.setdefault((seed, "enrolled", m), [])
+        while len(known) <= day:
+            draw = rng(seed, "fit", "churn", len(known)).random((2, m))
+            if not known:
+                known.append((draw[0] < self.waiting, np.zeros(m, dtype=bool)))
+                continue
+            waiting, gone = known[-1]
+            gone = gone | (~waiting & (draw[1] < self.leaves))
+            known.append((waiting & (draw[0] >= self.enrols), gone))
+        waiting, gone = known[day]
+        return ~waiting & ~gone
 
 
 def stay_or_come(last: Array, now: Array, phi: float, before: Mask) -> Array:
-    """The chance of being there, given who was there in the round before."""
+    """The chance of being available, given who was available in the round before."""
     tiny = np.finfo(float).tiny
     room = np.minimum(now / np.maximum(last, tiny), (1 - now) / np.maximum(1 - last, tiny))
     kappa = phi * np.minimum(1.0, room)
@@ -75,33 +141,39 @@ class Fit:
         if m < 1:
             raise UserError(f"clients is {m}; expected a whole number from 1")
         more = rng(seed, "fit", "clients").integers(len(self.p), size=max(m - len(self.p), 0))
-        return Trace.draw(self.dynamics, np.concatenate([self.p[:m], self.p[more]]), rounds, seed)
+        drawn = Trace.draw(self.dynamics, np.concatenate([self.p[:m], self.p[more]]), rounds, seed)
+        return Trace(drawn.on) if self.dynamics.varies else drawn  # probabilities given a hidden state are not known
 
 
 def fit(trace: Trace, clock: Clock | None = None) -> Fit:
-    """Rates, profile and persistence of a fleet; without a clock the profile is flat.
+    """Rates, profile, persistence and what varies beyond them; without a clock the first three, and a flat profile.
 
-    A rate is shrunk towards the fleet's by as much as its client's few independent comings and goings call for.
+    A rate is that of the rounds in which it is known whether the client was available, shrunk towards the fleet's by as
+    much as its client's few independent stays call for.
     """
-    hours = _hours(trace.rounds, clock)
+    hours, known = _hours(trace.rounds, clock), trace.known
     rounds = np.bincount(hours, minlength=24)
-    mean = trace.on.mean()
+    watched = np.full(trace.clients, float(trace.rounds)) if known is None else known.sum(0).astype(np.float64)
+    mean = trace.on.sum() / max(watched.sum(), 1)
     if mean == 0:
-        raise UserError("nobody is ever there: there is nothing to fit")
+        raise UserError("no client is ever available: there is nothing to fit")
     present = np.bincount(hours, trace.on.sum(1), minlength=24)
-    profile = np.where(rounds > 0, (present + mean) / (rounds * trace.clients + 1) / mean, 1.0)
+    possible = rounds * trace.clients if known is None else np.bincount(hours, known.sum(1), minlength=24)
+    profile = np.where(possible > 0, (present + mean) / (possible + 1) / mean, 1.0)
     profile = profile / np.average(profile, weights=rounds)
-    transitions = _Transitions.of(trace.on, hours)
-    rates = trace.on.mean(0)
+    transitions = _Transitions.of(trace.on, hours, known)
+    rates = trace.on.sum(0) / np.maximum(watched, 1)
     p = _base(np.clip(rates, FLOOR, 1 - FLOOR), profile, rounds)
     phi = transitions.best_persistence(p, profile)
     # Second pass: now that persistence is known, so is how many rounds are worth one independent round.
-    p = _base(_shrunk(rates, trace.rounds * (1 - phi) / (1 + phi)), profile, rounds)
+    p = _base(_shrunk(rates, watched * (1 - phi) / (1 + phi)), profile, rounds)
     phi = transitions.best_persistence(p, profile)
-    return Fit(Daily(profile if clock is not None else np.ones(24), phi, clock or Clock(3600.0)), p)
+    if clock is None:
+        return Fit(Daily(np.ones(24), phi, Clock(3600.0)), p)
+    return Fit(Daily(profile, phi, clock, **variation(trace, clock, p, profile, phi)), p)
 
 
-def _shrunk(rates: Array, n: float) -> Array:
+def _shrunk(rates: Array, n: Array) -> Array:
     """Posterior mean under the Beta distribution whose mean and variance the rates have, n observations each."""
     mean, variance = rates.mean(), rates.var()
     weight = max(mean * (1 - mean) / max(variance, 1e-9) - 1, 0.5)
@@ -127,15 +199,16 @@ class _Transitions:
     counts: npt.NDArray[np.int64]  # [n, 2 before, 2 now, m]
 
     @classmethod
-    def of(cls, on: Mask, hours: Ints) -> "_Transitions":
+    def of(cls, on: Mask, hours: Ints, known: Mask | None = None) -> "_Transitions":
         pairs, which = np.unique(np.stack([hours[:-1], hours[1:]], 1), axis=0, return_inverse=True)
         counts = np.zeros((len(pairs), 2, 2, on.shape[1]), dtype=np.int64)
         for t, n in enumerate(which.ravel()):
             before, now = on[t], on[t + 1]
-            counts[n, 1, 1] += before & now
-            counts[n, 1, 0] += before & ~now
-            counts[n, 0, 1] += ~before & now
-            counts[n, 0, 0] += ~before & ~now
+            seen = True if known is None else known[t] & known[t + 1]
+            counts[n, 1, 1] += before & now & seen
+            counts[n, 1, 0] += before & ~now & seen
+            counts[n, 0, 1] += ~before & now & seen
+            counts[n, 0, 0] += ~before & ~now & seen
         return cls(pairs, counts)
 
     def loss(self, p: Array, profile: Array, phi: float) -> float:
@@ -198,9 +271,11 @@ def quality(
         "rate x hour": transitions.loss(p, f, 0.0),
         "rate x hour with persistence": transitions.loss(p, f, phi),
     }
-    drawn = [_features(Trace(fitted.draw(trace.rounds, seed=seed).on[split:, own])) for seed in range(draws)]
+    days = None if clock is None else clock.days(trace.rounds)
+    drawn = [_features(fitted.draw(trace.rounds, seed=seed).on[:, own], split, hours, days) for seed in range(draws)]
     simulated = {key: (min(d[key] for d in drawn), max(d[key] for d in drawn)) for key in drawn[0]}
-    return Quality(split, trace.rounds - split, at_midnight, int(own.sum()), bits, _features(held_out), simulated)
+    real = _features(trace.on[:, own], split, hours, days)
+    return Quality(split, trace.rounds - split, at_midnight, int(own.sum()), bits, real, simulated)
 
 
 def _hours(rounds: int, clock: Clock | None) -> Ints:
@@ -217,15 +292,30 @@ def _split(T: int, clock: Clock | None) -> tuple[int | None, bool]:
     return (int(0.7 * T), False) if T >= 20 else (None, False)
 
 
-def _features(trace: Trace) -> dict[str, float]:
-    on = trace.on
+def _features(on: Mask, split: int, hours: Ints, days: Ints | None) -> dict[str, float]:
+    """What the rounds from `split` on are like; `on` has those before too."""
+    past, on, hour = on[:split], on[split:], hours[split:]
     ends = (on[:-1] & ~on[1:]).sum()
     share = (on / np.maximum(on.sum(1, keepdims=True), 1)).sum(0)
     share = share / max(share.sum(), 1e-12)
-    return {
-        "share of clients there": float(on.mean()),
-        "rounds a client stays": float(on.sum() / max(ends, 1)),
-        "clients never there": float((~on.any(0)).sum()),
+    out = {
+        "share of clients available": float(on.mean()),
+        "rounds for which a client is available": float(on.sum() / max(ends, 1)),
+        "clients never available": float((~on.any(0)).sum()),
+        "clients that vanish": float((past.any(0) & ~on.any(0)).sum()),
         "empty rounds": float((~on.any(1)).sum()),
-        "fedavg's distance from uniform": float(np.abs(share - 1 / trace.clients).sum() / 2),
+        "variance of the number available, over binomial": swings(on, hour),
+        "bias of fedavg": float(np.abs(share - 1 / on.shape[1]).sum() / 2),
     }
+    if days is not None and len(np.unique(days[split:])) > 2:  # around a mean, two days are always opposite
+        out["correlation of a client's days"] = _day_to_day(on, days[split:])
+    return out
+
+
+def _day_to_day(on: Mask, days: Ints) -> float:
+    """The correlation of the availability of a client on one day with that on the next, beyond its own mean."""
+    which = np.unique(days)
+    means = np.stack([on[days == day].mean(0) for day in which])
+    means = means - means.mean(0)
+    squares = float((means**2).sum()) / len(means)
+    return float((means[1:] * means[:-1]).sum()) / (len(means) - 1) / squares if squares > 1e-12 else 0.0

@@ -1,4 +1,4 @@
-"""Who was there when: the record that every algorithm of a comparison shares."""
+"""Which clients are available in which round: the record that every algorithm of a comparison shares."""
 
 import io
 from collections.abc import Sequence
@@ -20,17 +20,20 @@ if TYPE_CHECKING:
 class Trace:
     """Availability of m clients over T rounds, `on` [T, m] bool; p [T, m], the probabilities behind it, if known.
 
-    A client is there for the whole of a round or not at all.
+    A client is available for the whole of a round or not at all. NaN in `on` means that nobody knows: `known` [T, m] is
+    then False, the audit leaves such rounds out of rates, and a run treats the client as unavailable.
 
     >>> trace = Trace([[True, False, True], [False, False, False]])
     >>> trace.active(0), trace.active(1)
     (tensor([0, 2]), tensor([], dtype=torch.int64))
     >>> trace
-    Trace of 3 clients over 2 rounds: 33.3% available, 1 empty round, 1 client never there
+    Trace of 3 clients over 2 rounds: 33.3% available, 1 empty round, 1 client never available
     """
 
     def __init__(self, on: Any, p: Any = None) -> None:
-        self.on: Mask = _as_mask(on)
+        self.on: Mask
+        self.known: Mask | None  # None: everything is known
+        self.on, self.known = _as_masks(on)
         self.on.flags.writeable = False
         self._p = None if p is None else self._checked(p)
         self._origin: tuple[Dynamics, Array] | None = None  # of a trace that was drawn: dynamics and base probabilities
@@ -89,24 +92,40 @@ class Trace:
             raise UserError(f"the trace has {self.rounds} rounds, but {rounds} were asked for")
         part = Trace(self.on[:rounds], None if self._p is None else self._p[:rounds])
         part._origin = self._origin
+        part.known = None if self.known is None else self.known[:rounds]
+        return part
+
+    def knowing(self, known: Mask) -> "Trace":
+        """The same trace, of which only the entries `known` [T, m] are known; a client is unavailable elsewhere."""
+        if known.shape != self.on.shape or known.dtype != bool:
+            raise UserError(f"known must be booleans {list(self.on.shape)}, not {known.dtype} {list(known.shape)}")
+        part = Trace(self.on & known, self._p)
+        part._origin = self._origin
+        part.known = None if known.all() else known
         return part
 
     def echoes(self) -> np.ndarray[Any, np.dtype[np.int64]]:
-        """t - tau_i(t) wherever a client is there, in order of time: how stale clients are when they come."""
+        """t - tau_i(t) wherever a client is available, in order of time: how stale its model is."""
         clients, rounds = np.nonzero(self.on.T)  # client by client, each in order of time
         gaps = np.diff(rounds, prepend=-1)
-        new = np.diff(clients, prepend=-1) > 0  # a client's first round: it was never there before
+        new = np.diff(clients, prepend=-1) > 0  # a client's first round: it was never available before
         gaps[new] = rounds[new] + 1
         return gaps[np.lexsort((clients, rounds))]
 
+    def arrays(self) -> dict[str, Any]:
+        """What an .npz file of it holds."""
+        found = {"on": self.on, "p": self.p, "known": self.known}
+        return {name: array for name, array in found.items() if array is not None}
+
     def save(self, path: str | Path) -> None:
-        """Write it: .npz keeps p, .csv has one `round,client` line for each time a client was there."""
+        """Write it: .npz keeps p and what is known, .csv has one `round,client` line for each available client."""
         path = Path(path)
         if path.suffix == ".npz":
             buffer = io.BytesIO()
-            arrays: dict[str, Any] = {"on": self.on} if self.p is None else {"on": self.on, "p": self.p}
-            np.savez_compressed(buffer, **arrays)
+            np.savez_compressed(buffer, **self.arrays())
             write_atomically(path, buffer.getvalue())
+        elif path.suffix == ".csv" and self.known is not None:
+            raise UserError(f"{path}: rounds in which it is unknown who was available have no place in .csv; use .npz")
         elif path.suffix == ".csv":
             write_atomically(path, to_csv(self.on).encode())
         else:
@@ -124,8 +143,9 @@ class Trace:
         """Read .npz (`on` [T, m] of 0 and 1, perhaps `p`) or .csv.
 
         A CSV has a header and either `round,client` lines or `client,start,end` intervals in seconds [start, end); for
-        intervals `round_seconds` says how long a round is, and a client is there in the rounds whose beginning lies in
-        one of its intervals. `rounds` and `clients` say how many there are where the file does not.
+        intervals `round_seconds` says how long a round is, and a client is available in the rounds whose beginning lies
+        in one of its intervals. `rounds` and `clients` say how many there are where the file does not; without
+        `clients`, those of intervals are the numbers that the file has, in order.
         """
         path = existing_file(Path(path))
         if path.suffix == ".csv":
@@ -136,19 +156,22 @@ class Trace:
         if "on" not in arrays:
             raise UserError(f"{path}: has no array 'on' [rounds, clients], only {sorted(arrays) or 'nothing'}")
         try:
-            return cls(arrays["on"], arrays.get("p"))
+            trace = cls(arrays["on"], arrays.get("p"))
+            return trace if "known" not in arrays else trace.knowing(arrays["known"])
         except UserError as error:
             raise UserError(f"{path}: {error}") from None
 
     def __repr__(self) -> str:
         empty, never = int((~self.on.any(1)).sum()), int((~self.on.any(0)).sum())
+        share = self.on.mean() if self.known is None else self.on.sum() / max(int(self.known.sum()), 1)
+        unknown = "" if self.known is None else f", {1 - self.known.mean():.1%} unknown"
         return (
-            f"Trace of {_counted(self.clients, 'client')} over {_counted(self.rounds, 'round')}: "
-            f"{self.on.mean():.1%} available, {_counted(empty, 'empty round')}, {_counted(never, 'client')} never there"
+            f"Trace of {_counted(self.clients, 'client')} over {_counted(self.rounds, 'round')}: {share:.1%} available"
+            f"{unknown}, {_counted(empty, 'empty round')}, {_counted(never, 'client')} never available"
         )
 
     def plot(self, ax: "Axes | None" = None, clients: Sequence[int] | None = None) -> "Axes":
-        """Stripes as in the paper's figure 6: a row per client, dark where it is there."""
+        """Stripes as in the paper's figure 6: a row per client, dark where it is available."""
         from matplotlib import pyplot
 
         if ax is None:
@@ -166,13 +189,19 @@ def _counted(n: int, noun: str) -> str:
     return f"{n} {noun}{'' if n == 1 else 's'}"
 
 
-def _as_mask(on: Any) -> Mask:
+def _as_masks(on: Any) -> tuple[Mask, Mask | None]:
+    """Who is available, and where that is known (None: everywhere)."""
     try:
         values = np.asarray(on.detach().cpu() if isinstance(on, torch.Tensor) else on)
     except ValueError:
         raise UserError("a trace is a table [rounds, clients]; the rows received have different lengths") from None
     if values.ndim != 2 or 0 in values.shape:
         raise UserError(f"a trace is a table [rounds, clients] with at least one of each, not {list(values.shape)}")
+    known: Mask | None = None
+    if values.dtype.kind == "f" and np.isnan(values).any():
+        known, values = ~np.isnan(values), np.nan_to_num(values, nan=0.0)
     if values.dtype != bool and (values.dtype.kind not in "iuf" or not np.isin(values, (0, 1)).all()):
-        raise UserError(f"a trace has only 0 and 1 (or False and True); received {values.dtype} with other values")
-    return values.astype(bool)
+        raise UserError(
+            f"a trace has only 0 and 1, and NaN where it is unknown; received {values.dtype} with other values"
+        )
+    return values.astype(bool), known

@@ -17,10 +17,12 @@ from fedawe.core.errors import UserError
 from fedawe.core.files import new_folder
 from fedawe.experiments.flags import File, Whole
 
+VARIATION = ("persistence", "slow", "memory", "common", "common_memory", "waiting", "enrols", "leaves")
+
 
 @dataclass(frozen=True)
 class Fit(Reading):
-    """Fit a model of comings and goings to a log, say how well it fits days held out, and draw a trace from it."""
+    """Fit a model of availability to a log, say how well it fits days held out, and draw a trace from it."""
 
     out: File = None
     """write a trace drawn from the model (.npz or .csv)"""
@@ -48,13 +50,13 @@ class Fit(Reading):
                 "clients": list(log.clients),
                 "p": fitted.p.tolist(),
                 "profile": dynamics.profile.tolist(),
-                "persistence": dynamics.persistence,
+                **{name: getattr(dynamics, name) for name in VARIATION},
                 "findings": [asdict(finding) for finding in log.findings],
             }
             print(json.dumps({**told, "quality": None if score is None else asdict(score)}, allow_nan=False))
             return
         console = Console(highlight=False, markup=False)
-        console.print(f"{self.path.name}: {log.trace}", style="bold", soft_wrap=True)
+        console.print(f"{self.name}: {log.trace}", style="bold", soft_wrap=True)
         for finding in log.findings:
             console.print(f"· {finding.text}", soft_wrap=True)
         for line in _model(fitted, log):
@@ -89,6 +91,14 @@ def _model(fitted: Fitted, log: Log) -> Iterator[str]:
         yield f"p_i^t = p_i f(hour), p_i from {p.min():.3g} to {p.max():.3g}"
         yield f"f, hours 0 to 23:  {bars(profile)}  {profile.min():.2f} to {profile.max():.2f}"
     yield f"persistence {phi:.3f}: from one round to the next"
+    d = fitted.dynamics
+    if log.clock is not None:
+        yield f"slow state of a client: log-sd {d.slow:.2f}, coefficient {d.memory:.2f} from day to day"
+        yield f"swings common to all: log-sd {d.common:.2f}, coefficient {d.common_memory:.2f} from hour to hour"
+        yield (
+            f"churn: {d.waiting:.1%} of clients enrol after the beginning ({d.enrols:.1%} a day of those), "
+            f"{d.leaves:.2%} leave a day"
+        )
 
 
 def _scored(score: Quality | None, log: Log) -> Iterator[RenderableType]:

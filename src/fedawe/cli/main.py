@@ -19,7 +19,21 @@ from typing import Any, Protocol
 from fedawe import __version__
 from fedawe.core.errors import UserError
 
-VERBS = ["demo", "run", "report", "reproduce", "export", "trace", "audit", "fit", "theory", "flower", "data", "check"]
+VERBS = [
+    "demo",
+    "run",
+    "report",
+    "reproduce",
+    "export",
+    "trace",
+    "audit",
+    "fit",
+    "theory",
+    "flower",
+    "watch",
+    "data",
+    "check",
+]
 
 
 class Verb(Protocol):

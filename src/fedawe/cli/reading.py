@@ -1,68 +1,109 @@
 """The flags with which a log is read, shared by the verbs that read one."""
 
 import shlex
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from fedawe.audit import logs
-from fedawe.audit.logs import Columns, Log, Rule
-from fedawe.experiments.flags import Word
+from fedawe.experiments.flags import Names, Word
+
+if TYPE_CHECKING:
+    from fedawe.audit.logs import Log, Reader
 
 
 @dataclass(frozen=True)
 class Reading:
     """How to read a log."""
 
-    path: tyro.conf.Positional[Path]
-    """a trace (.npz, .csv), a log of check-ins (CSV, JSON lines, parquet), or device events (.json file or folder)"""
+    paths: tyro.conf.Positional[tuple[Path, ...]]
+    """a trace (.npz, .csv); a log of check-ins, sessions or events (CSV, JSON lines, parquet; files, patterns,
+    folders); device events (.json file or folder); or a database, with --query"""
     round_length: Annotated[Word, tyro.conf.arg(name="round")] = None
     """how long a round is, as in 30s, 10min, 1h (default for logs: 10min)"""
     timezone: Word = None
     """of times that do not say theirs, and of hours of the day, as in Europe/Berlin (default: UTC)"""
     client_column: str = "client"
-    """the column that names the client"""
+    """the column that names the client; fields within fields as in detail.clientId"""
     timestamp_column: str = "timestamp"
-    """the column of times, for a log of check-ins"""
+    """the column of times, for a log of check-ins or events"""
     start_column: str = "start"
-    """the column where intervals begin"""
+    """the column where sessions begin"""
     end_column: str = "end"
-    """the column where intervals end"""
+    """the column where sessions end; an empty end is a session that is still open"""
+    state_column: Word = None
+    """the column of events such as connected and disconnected (default: found by its words); none: there is none"""
+    on_values: Names = ()
+    """words of the state column that begin a session (default: connected, online, on, up, 1, true and the like)"""
+    off_values: Names = ()
+    """words of the state column that end a session"""
+    require: Names = ()
+    """columns that must say yes (1, true, yes, on) for a row to count, as in charging"""
     time_format: Word = None
     """of times that are not ISO 8601, as in '%d/%m/%Y %H:%M'"""
+    time_unit: Word = None
+    """of times that are numbers: seconds, milliseconds, microseconds, nanoseconds, minutes, hours, days, excel"""
     since: Word = None
-    """leave out what is before, as in 2024-05-01"""
+    """omit what is before, as in 2024-05-01"""
     until: Word = None
-    """leave out what is from then on"""
-    rule: Rule = "strict"
-    """device events: when a phone can train; strict is on Wi-Fi, charging and locked"""
+    """omit what is from then on"""
+    query: Word = None
+    """SQL whose result is the log, as in 'SELECT device AS client, ts AS timestamp FROM log'; the files are the table
+    `log`; a DuckDB database (.duckdb, .db; or duckdb: alone) has its own tables"""
+    rule: str = "strict"
+    """device events: when a phone can train: strict (Wi-Fi, charging, locked), wifi-charging, wifi-locked, wifi"""
     days: int = 7
     """device events: over how many days to lay them out; each phone repeats its own whole days"""
 
-    def read(self, roster: tuple[str, ...] = ()) -> Log:
-        """The log."""
-        return logs.read(
-            self.path,
-            round_length=self.round_length,
+    @property
+    def name(self) -> str:
+        """What the log is called in words: its file, or how many."""
+        more = f" and {len(self.paths) - 1} more" if len(self.paths) > 1 else ""
+        return f"{self.paths[0].name or self.paths[0]}{more}" if self.paths else ""
+
+    def reader(
+        self, roster: Sequence[str] = (), enrolled: Mapping[str, tuple[str | None, str | None]] | None = None
+    ) -> "Reader":
+        """What reads the log in rounds of any length."""
+        from fedawe.audit.logs import Columns, Reader
+
+        columns = Columns(
+            self.client_column,
+            self.timestamp_column,
+            self.start_column,
+            self.end_column,
+            self.state_column,
+            self.on_values,
+            self.off_values,
+            self.require,
+        )
+        return Reader(
+            self.paths,
             timezone=self.timezone,
-            columns=Columns(self.client_column, self.timestamp_column, self.start_column, self.end_column),
+            columns=columns,
             time_format=self.time_format,
+            time_unit=self.time_unit,
             since=self.since,
             until=self.until,
             roster=roster,
+            enrolled=enrolled or {},
             rule=self.rule,
             days=self.days,
+            query=self.query,
         )
+
+    def read(self) -> "Log":
+        """The log in rounds of the length that was asked for."""
+        return self.reader().read(self.round_length)
 
     def again(self) -> str:
         """The flags as typed, for commands that read the same log."""
-        words = [str(self.path)]
-        defaults = Reading(self.path)
-        for name in Reading.__dataclass_fields__:
+        words = [str(path) for path in self.paths]
+        for name, described in Reading.__dataclass_fields__.items():
             value = getattr(self, name)
-            if name != "path" and value != getattr(defaults, name):
+            if name != "paths" and value != described.default:
                 flag = "round" if name == "round_length" else name.replace("_", "-")
-                words += [f"--{flag}", str(value)]
+                words += [f"--{flag}", *(value if isinstance(value, tuple) else [str(value)])]
         return shlex.join(words)

@@ -73,5 +73,6 @@ def shared(about: About, rounds: int) -> Line:
         "p": None,
         "rounds": rounds,
         "evaluate_every": 1,
+        "evaluate_last": None,
         "evaluate_received": False,
     }

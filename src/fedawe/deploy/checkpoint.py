@@ -92,7 +92,7 @@ class Folder:
                 self._check({name: value for name, value in was.items() if name not in MAY_DIFFER})
         self.store = Store(new_folder(self.path) / "versions", self.max_versions)
         header = self.header
-        names = ("task", "availability", "p", "rounds", "evaluate_every", "evaluate_received")
+        names = ("task", "availability", "p", "rounds", "evaluate_every", "evaluate_last", "evaluate_received")
         head = {
             "format": FORMAT,
             "command": "",

@@ -12,7 +12,7 @@ from fedawe.results.record import FORMAT, Line
 from fedawe.tasks.layout import Layout
 from fedawe.training import diagnostics
 
-MAY_DIFFER = ("rounds", "versions")  # of a header, when a run goes on
+MAY_DIFFER = ("rounds", "versions", "executor_why")  # of a header, when a run goes on
 
 
 def header_of(
@@ -29,6 +29,8 @@ def header_of(
     clients: int,
     seed: int,
     stacked: bool,
+    executor: str | None = None,
+    executor_why: str | None = None,
 ) -> Line:
     """The first line of a record. `shared` is what an experiment says of all its runs: task, availability, rounds."""
     return {
@@ -47,6 +49,8 @@ def header_of(
         "clients": clients,
         "seed": seed,
         "stacked": stacked,
+        "executor": executor,
+        "executor_why": executor_why,
         "versions": environment(),
     }
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from fedawe.algorithms.base import State
 from fedawe.algorithms.buffers import with_buffers
+from fedawe.algorithms.exchange import chooses
 from fedawe.algorithms.facts import diagnostics_of, further_models
 from fedawe.core.describe import first_difference
 from fedawe.core.errors import Diverged, UserError
@@ -50,9 +51,9 @@ class Run:
     ) -> None:
         experiment, task = folder.experiment, population.task
         self.label, self.population, self.stacked = label, population, stacked
-        self.algorithm = with_buffers(experiment.algorithm(label, population.trace), task.buffers)
+        self.algorithm = with_buffers(experiment.algorithm(label, population.trace, task.sizes), task.buffers)
         self.local = experiment.local_of(label)
-        self.evaluate_every, self.checkpoint_every = experiment.evaluate_every, checkpoint_every
+        self.is_evaluated, self.checkpoint_every = experiment.is_evaluated, checkpoint_every
         self.path = folder.of_run(label, population.seed)
         self.state: State = self.algorithm.init(task.initial(population.seed), task.clients)
         algorithm = experiment.algorithms[label]
@@ -70,6 +71,8 @@ class Run:
             clients=task.clients,
             seed=population.seed,
             stacked=stacked,
+            executor=task.executor,
+            executor_why=task.executor_why,
         )
 
     @property
@@ -118,8 +121,8 @@ class Run:
         return self._go_on(file, state, kept, engine, tell)
 
     def _evaluations(self, rounds: int) -> list[int]:
-        """After which rounds there is an evaluation, up to `rounds`: 0, every so many, and the last."""
-        return [n for n in range(rounds + 1) if n % self.evaluate_every == 0 or n == self.rounds]
+        """After which rounds there is an evaluation, up to `rounds`."""
+        return [n for n in range(rounds + 1) if self.is_evaluated(n)]
 
     def _go_on(self, file: Path, state: State, kept: list[Line], engine: Engine, tell: Tell) -> Record:
         began, before = time.perf_counter(), float(kept[-1].get("elapsed_seconds", 0.0))
@@ -183,7 +186,8 @@ class Run:
         for name, model in further_models(self.algorithm, state).items():
             out.update({f"{name}_{metric}": value for metric, value in engine.evaluate(model).items()})
         if state.t >= 0:
-            out.update(diagnostics.diagnostics(state, self.population.trace))
+            if not chooses(self.algorithm):  # then the active clients are not the available ones of the trace
+                out.update(diagnostics.diagnostics(state, self.population.trace))
             out.update(diagnostics_of(self.algorithm, state))
         bad = records.not_finite(out)
         if bad is not None:

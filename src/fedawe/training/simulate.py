@@ -83,12 +83,13 @@ def _check_resumed(resume: State, fresh: State) -> None:
 
 
 def _rounds(algorithm: Algorithm[S], trace: Trace, state: S, seed: int, engine: Engine) -> Iterator[Round[S]]:
-    counted = visits_of(algorithm, state)  # how often each client was active                     [m]
-    visits = torch.from_numpy(trace.on[: state.t + 1].sum(0)) if counted is None else counted.clone()
+    available = torch.from_numpy(trace.on[: state.t + 1].sum(0))  # in how many rounds each client was   [m]
     for t in range(state.t + 1, trace.rounds):
+        counted = visits_of(algorithm, state)  # in how many rounds each was active, where it is counted  [m]
+        visits = available if counted is None else counted
         A = choose(algorithm, state, t, trace.active(t), rng(seed, "choose", t))
         down = broadcast(algorithm, state, t, A)  # x_i^t and more
         up = engine.train(down, A, t, seed, visits[A])  # x_i^t - x_i^(t,s) and more
         state = absorb(algorithm, state, t, A, up)
-        visits[A] += 1
+        available[trace.active(t)] += 1
         yield Round(t, A, state, algorithm)

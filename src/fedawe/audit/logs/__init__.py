@@ -1,33 +1,31 @@
-"""Logs of real fleets as traces: check-ins, intervals, device events. What was wrong with a log is said with it."""
+"""Logs of real fleets as traces: check-ins, sessions, events, device events; with what is wrong with each."""
 
-import io
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-import numpy.typing as npt
 
 from fedawe.audit.logs.checkins import laid_out, silences
+from fedawe.audit.logs.enrolment import enrolment
 from fedawe.audit.logs.findings import Finding, counted, shown, some
-from fedawe.audit.logs.flash import Rule, read_events
-from fedawe.audit.logs.rows import Span, read_rows
-from fedawe.audit.logs.tables import Columns, first_lines, open_table
-from fedawe.audit.logs.times import Times
+from fedawe.audit.logs.flash import NEEDS, read_events, rule_of
+from fedawe.audit.logs.log import Log
+from fedawe.audit.logs.queries import is_database, queried
+from fedawe.audit.logs.rows import Rows, read_rows
+from fedawe.audit.logs.sources import files_of, is_events, trace_in
+from fedawe.audit.logs.tables import Columns, open_table, typed
+from fedawe.audit.logs.times import NAMED, Times
+from fedawe.audit.logs.traces import from_trace, is_trace, part_of
 from fedawe.availability.clock import Clock, known_timezone, seconds
-from fedawe.availability.dynamics import Mask
 from fedawe.availability.trace import Trace
 from fedawe.core.errors import UserError
-from fedawe.core.files import existing_file, read_npz, write_atomically
+from fedawe.core.files import existing_file
 
 __all__ = [
     "Clock",
     "Columns",
     "Finding",
     "Log",
-    "Rule",
+    "Reader",
     "counted",
     "known_timezone",
     "read",
@@ -38,201 +36,146 @@ __all__ = [
 
 
 DAYS = 7  # over which device events are laid out
+ROUND = "10min"
 
 
 @dataclass(frozen=True)
-class Log:
-    """A fleet as its log has it."""
+class Reader:
+    """How to read a log.
 
-    trace: Trace
-    clients: tuple[str, ...]  # their names, in the order of the trace's columns
-    clock: Clock | None  # None: rounds are all that is known of time
-    findings: tuple[Finding, ...]  # what was read otherwise than written, or left out
-    rows: int | None = None  # of the log; None for a trace
-    repeats: npt.NDArray[np.int64] | None = None  # rounds after which each client repeats itself; None: never   [m]
-
-    @property
-    def repeating(self) -> Mask:
-        """Whether each client repeats itself within the trace, [m]."""
-        return np.zeros(self.trace.clients, bool) if self.repeats is None else self.repeats < self.trace.rounds
-
-    def save(self, path: str | Path) -> None:
-        """Write it as a trace (.npz) that keeps the clients' names and the clock."""
-        path = Path(path)
-        if path.suffix != ".npz":
-            raise UserError(f"{path}: a trace with names and a clock is written as .npz")
-        arrays: dict[str, Any] = {"on": self.trace.on, "clients": np.array(self.clients)}
-        if self.trace.p is not None:
-            arrays["p"] = self.trace.p
-        if self.repeats is not None:
-            arrays["repeats"] = self.repeats
-        if self.clock is not None:
-            arrays["round_seconds"] = self.clock.round_seconds
-            arrays["timezone"] = self.clock.timezone
-            if self.clock.start is not None:
-                arrays["start"] = self.clock.start
-        buffer = io.BytesIO()
-        np.savez_compressed(buffer, **arrays)
-        write_atomically(path, buffer.getvalue())
-
-
-def read(
-    path: str | Path,
-    *,
-    round_length: str | None = None,
-    timezone: str | None = None,
-    columns: Columns | None = None,
-    time_format: str | None = None,
-    since: str | None = None,
-    until: str | None = None,
-    roster: Sequence[str] = (),
-    rule: Rule = "strict",
-    days: int = DAYS,
-) -> Log:
-    """A trace (.npz, .csv), a log (CSV, JSON lines or parquet) or device events (a file or a folder), as a Log.
-
-    round_length  how long a round is, for logs (default 10min)
+    paths         a trace (.npz, .csv), a log (CSV, JSON lines or parquet; files, patterns, folders) or device events
     timezone      of times that do not say theirs, and of hours of the day (default UTC)
     columns       how the columns are called
     time_format   of times that are not ISO 8601, as in %d/%m/%Y %H:%M
+    time_unit     of times that are numbers (default: told by their size)
     since, until  what part to read, of a log or of a trace with a clock
     roster        clients that belong to the fleet even if the log has never seen them
+    enrolled      client -> since when it belongs to the fleet, and until when; None: as the log shows
     rule, days    for device events: when a phone can train, and over how many days to lay them out
+    query         SQL whose result is read as the log
     """
-    path = Path(path)
-    known_timezone(timezone or "UTC")
-    length = seconds(round_length or "10min", "the length of a round")
-    if days < 1:
-        raise UserError(f"days is {days}; expected a whole number from 1")
-    if path.is_dir() or existing_file(path).name.endswith((".json", ".json.gz")):
-        _refuse(path, "device events", {"--since": since, "--until": until, "--time-format": time_format})
-        found = read_events(path, rule, length, timezone, days)
-        log = Log(Trace(found.on), tuple(found.names), found.clock, tuple(found.findings), found.events, found.watched)
-        nobody = f"no device could train at the beginning of any round under --rule {rule}"
-    elif path.suffix == ".npz" or (path.suffix == ".csv" and _is_trace(path)):
-        _refuse(path, "a trace", {"--time-format": time_format, **_for_events(rule, days)})
-        log = _part(_from_trace(path, round_length, timezone), path, since, until)
-        nobody = "nobody is there in any round"
-    else:
-        _refuse(path, "a log", _for_events(rule, days))
-        table = open_table(path, columns or Columns())
-        times = Times(timezone, time_format, path)
-        rows, clients, findings = read_rows(table, times, since, until, path)
-        names = _ordered(clients)
-        on, clock = laid_out(rows, names, Clock(length, None, times.zone), times.relative, findings, path)
-        log = Log(Trace(on), tuple(names), clock, (*findings, *silences(on, clock)), len(rows))
-        nobody = f"no interval contains the beginning of a round of {clock.lasting(1)}; take shorter rounds (--round)"
-    if not log.trace.on.any():
-        raise UserError(f"{path}: {nobody}")
-    return _with_roster(log, roster)
+
+    paths: tuple[Path, ...]
+    timezone: str | None = None
+    columns: Columns = field(default_factory=Columns)
+    time_format: str | None = None
+    time_unit: str | None = None
+    since: str | None = None
+    until: str | None = None
+    roster: Sequence[str] = ()
+    enrolled: Mapping[str, tuple[str | None, str | None]] = field(default_factory=dict)
+    rule: str = "strict"
+    days: int = DAYS
+    query: str | None = None
+    _rows: dict[str, Rows] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        known_timezone(self.timezone or "UTC")
+        if not self.paths:
+            raise UserError("no log was named; expected one or more files, patterns or folders")
+        if self.days < 1:
+            raise UserError(f"days is {self.days}; expected a whole number from 1")
+        if self.rule not in NEEDS:
+            raise UserError(f"--rule {self.rule}: expected one of {', '.join(NEEDS)}")
+        if self.time_unit is not None and self.time_unit not in NAMED:
+            raise UserError(f"--time-unit {self.time_unit}: expected one of {', '.join(NAMED)}")
+        if self.time_unit is not None and self.time_format is not None:
+            raise UserError("--time-unit is for numbers and --time-format for text; omit one of them")
+
+    @property
+    def path(self) -> Path:
+        """The first of the paths, by which messages call the log; of a run's folder, its trace so far."""
+        first = self.paths[0]
+        return trace_in(first) or first if first.is_dir() else first
+
+    @property
+    def kind(self) -> str:
+        """What it is: device events, a trace, or a log."""
+        if self.query is not None or len(self.paths) > 1:
+            return "a log"
+        if is_events(self.path):
+            return "device events"
+        return "a trace" if self.path.is_file() and is_trace(self.path) else "a log"
+
+    def read(self, round_length: str | None = None) -> Log:
+        """The log in rounds of that length (default for logs 10min); rows are read once, whatever the lengths asked."""
+        length = seconds(round_length or ROUND, "the length of a round")
+        unit = {"--time-unit": self.time_unit, "--time-format": self.time_format}
+        if self.kind == "device events":
+            existing_file(self.path) if not self.path.is_dir() else None
+            self._refuse({"--since": self.since, "--until": self.until, **unit, **self._given("require", "state")})
+            found = read_events(self.path, self.rule, length, self.timezone, self.days)
+            log = Log(
+                Trace(found.on), tuple(found.names), found.clock, tuple(found.findings), found.events, found.watched
+            )
+            nobody = f"no device could train at the beginning of any round under --rule {self.rule}"
+        elif self.kind == "a trace":
+            self._refuse({**unit, **self._for_events(), **self._given("require", "state")})
+            log = part_of(from_trace(self.path, round_length, self.timezone), self.path, self.since, self.until)
+            nobody = "no client is available in any round"
+        else:
+            self._refuse(self._for_events())
+            log, nobody = self._laid(length)
+        if not log.trace.on.any():
+            raise UserError(f"{self.path}: {nobody}")
+        return log.with_roster(self.roster)
+
+    def _laid(self, length: float) -> tuple[Log, str]:
+        if "rows" not in self._rows:
+            self._rows["rows"] = self._read_rows()
+        rows = self._rows["rows"]
+        names = _ordered(rows.names)
+        on, clock, more = laid_out(rows, names, Clock(length, None, self.timezone or "UTC"), self.path)
+        known, enrolled = enrolment(on, names, clock, self.enrolled)
+        trace = Trace(on) if known is None else Trace(on).knowing(known)
+        findings = (*rows.findings, *more, *enrolled, *silences(on, clock))
+        short = f"no interval contains the beginning of a round of {clock.lasting(1)}; take shorter rounds (--round)"
+        check_ins = "end" not in rows.frame.columns
+        return Log(trace, tuple(names), clock, findings, rows.count, checkins=check_ins), short
+
+    def _read_rows(self) -> Rows:
+        times = Times(self.timezone, self.time_format, self.path, self.time_unit)
+        if self.query is None and is_database(self.path):
+            raise UserError(
+                f"{self.path}: is a database; say what to read with --query 'SELECT client, timestamp FROM ...'"
+            )
+        if self.query is not None:
+            with queried(self.paths, self.query) as frame:
+                table = typed(frame, self.columns, self.path)
+                return read_rows([table], [self.path], times, self.columns, self.since, self.until, self.path)
+        files = files_of(self.paths)
+        tables = [open_table(file, self.columns) for file in files]
+        return read_rows(tables, files, times, self.columns, self.since, self.until, self.path)
+
+    def _refuse(self, flags: Mapping[str, str | None]) -> None:
+        for flag, value in flags.items():
+            if value is not None:
+                raise UserError(f"{self.path}: is {self.kind}, for which {flag} has no meaning; omit it")
+
+    def _for_events(self) -> dict[str, str | None]:
+        """The flags of device events that were given."""
+        return {
+            "--rule": None if self.rule == "strict" else self.rule,
+            "--days": None if self.days == DAYS else str(self.days),
+        }
+
+    def _given(self, *names: str) -> dict[str, str | None]:
+        """The flags of tables that were given."""
+        flags = {"require": "--require", "state": "--state-column"}
+        return {flags[name]: str(value) if (value := getattr(self.columns, name)) else None for name in names}
+
+    def requiring(self, what: Sequence[str]) -> "Reader":
+        """The same log if clients had to meet these requirements: columns of a log, or the rule of device events."""
+        if self.kind == "device events":
+            return replace(self, rule=rule_of(what))
+        return replace(self, columns=replace(self.columns, require=tuple(what)))
 
 
-def _refuse(path: Path, kind: str, flags: Mapping[str, str | None]) -> None:
-    for flag, value in flags.items():
-        if value is not None:
-            raise UserError(f"{path}: is {kind}, for which {flag} means nothing; leave it out")
-
-
-def _for_events(rule: Rule, days: int) -> dict[str, str | None]:
-    """The flags of device events that were given."""
-    return {"--rule": None if rule == "strict" else rule, "--days": None if days == DAYS else str(days)}
-
-
-def _is_trace(path: Path) -> bool:
-    first = [*first_lines(path, 1), ""][0]
-    return first.startswith("# rounds=") or first.replace(" ", "") == "round,client"
-
-
-def _from_trace(path: Path, round_length: str | None, timezone: str | None) -> Log:
-    trace = Trace.load(path)
-    names = tuple(map(str, range(trace.clients)))
-    clock = repeats = None
-    if path.suffix == ".npz":
-        arrays = read_npz(path)
-        if "clients" in arrays:
-            names = tuple(map(str, arrays["clients"].reshape(-1)))
-        if "round_seconds" in arrays:
-            clock = _clock_of(path, arrays, timezone)
-        repeats = _repeats_of(path, arrays, trace.clients)
-    if len(set(names)) != trace.clients:
-        raise UserError(f"{path}: has {len(names)} names, not all different, for {trace.clients} clients")
-    if clock is not None and round_length is not None:
-        raise UserError(f"{path}: is a trace with rounds of {clock.lasting(1)}; leave out --round")
-    if clock is None and round_length is not None:
-        clock = Clock(seconds(round_length, "the length of a round"), None, timezone or "UTC")
-    if clock is None and timezone is not None:
-        raise UserError(f"{path}: is a trace without a clock, for which --timezone means nothing; leave it out")
-    return Log(trace, names, clock, (), repeats=repeats)
-
-
-def _part(log: Log, path: Path, since: str | None, until: str | None) -> Log:
-    """The rounds of a trace that begin in that time."""
-    if since is None and until is None:
-        return log
-    if log.clock is None:
-        raise UserError(f"{path}: is a trace without a clock, for which --since and --until mean nothing")
-    clock, trace = log.clock, log.trace
-    span = Span.of(since, until, clock.timezone, relative=clock.start is None)
-    begins = (clock.start or 0.0) + np.arange(trace.rounds) * clock.round_seconds  # [T]
-    kept = np.ones(trace.rounds, dtype=bool)
-    kept &= begins >= (-math.inf if span.since is None else span.since)
-    kept &= begins < (math.inf if span.until is None else span.until)
-    if not kept.any():
-        raise UserError(f"{path}: no round begins in that time; the first begins {clock.when(0)}")
-    first = int(kept.argmax())
-    part = Trace(trace.on[kept], None if trace.p is None else trace.p[kept])
-    if clock.start is None and first * clock.round_seconds % 86400:
-        raise UserError(f"{path}: its times count from the beginning; --since must be whole days (of 86400 seconds)")
-    start = None if clock.start is None else float(begins[first])
-    findings = (
-        Finding("cut", trace.rounds, f"{part.rounds:,} of {trace.rounds:,} rounds begin in the time asked for"),
-    )
-    return replace(log, trace=part, clock=replace(clock, start=start), findings=findings)
-
-
-def _repeats_of(path: Path, arrays: dict[str, Any], m: int) -> npt.NDArray[np.int64] | None:
-    if "repeats" not in arrays:
-        return None
-    repeats = arrays["repeats"]
-    if repeats.shape != (m,) or repeats.dtype.kind not in "iu" or (repeats < 1).any():
-        raise UserError(f"{path}: repeats must be whole numbers of rounds, one for each of {m} clients")
-    return np.asarray(repeats, dtype=np.int64)
-
-
-def _clock_of(path: Path, arrays: dict[str, Any], timezone: str | None) -> Clock:
-    """When the rounds of a trace were, as its file says."""
-    try:
-        length = float(arrays["round_seconds"])
-        start = float(arrays["start"]) if "start" in arrays else None
-    except (TypeError, ValueError):
-        raise UserError(f"{path}: round_seconds and start must be single numbers of seconds") from None
-    if not 0 < length < math.inf or (start is not None and not math.isfinite(start)):
-        raise UserError(f"{path}: round_seconds is {length:g} and start {start}; expected seconds, the former above 0")
-    zone = timezone or (str(arrays["timezone"]) if "timezone" in arrays else "UTC")
-    try:
-        return Clock(length, start, zone)
-    except UserError as error:
-        raise UserError(f"{path}: {error}") from None
-
-
-def _with_roster(log: Log, roster: Sequence[str]) -> Log:
-    """The log with a column for every client of the roster that it has never seen."""
-    known = set(log.clients)
-    missing = [name for name in roster if name not in known]
-    if not missing:
-        return log
-    if len(missing) == len(roster):
-        of = f"none of the {len(roster)} clients of the roster"
-        raise UserError(f"{of} ({some(missing)}) is in the log ({some(log.clients)})")
-    m = len(missing)
-    text = f"{counted(m, 'client')} of the roster never in the log ({some(missing)})"
-    trace, repeats = log.trace, log.repeats
-    on = np.concatenate([trace.on, np.zeros((trace.rounds, m), dtype=bool)], axis=1)
-    p = None if trace.p is None else np.concatenate([trace.p, np.zeros((trace.rounds, m))], axis=1)
-    if repeats is not None:
-        repeats = np.concatenate([repeats, np.full(m, trace.rounds)])
-    findings = (*log.findings, Finding("never seen", m, text))
-    return Log(Trace(on, p), (*log.clients, *missing), log.clock, findings, log.rows, repeats)
+def read(path: str | Path | Sequence[str | Path], *, round_length: str | None = None, **how: object) -> Log:
+    """A log as a Log; `how` are the fields of Reader."""
+    paths = [path] if isinstance(path, str | Path) else path
+    given = {name: value for name, value in how.items() if value is not None or name != "columns"}
+    return Reader(tuple(map(Path, paths)), **given).read(round_length)  # type: ignore[arg-type]
 
 
 def _ordered(names: list[str]) -> list[str]:

@@ -6,9 +6,10 @@ A file is `{"<id>": {"guid": ..., "model": ..., "messages": "YYYY-mm-dd HH:MM:SS
 import gzip
 import json
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,8 +21,7 @@ from fedawe.availability.clock import Clock
 from fedawe.availability.dynamics import Mask
 from fedawe.core.errors import UserError
 
-Rule = Literal["strict", "wifi-charging", "wifi-locked", "wifi"]
-NEEDS: dict[Rule, tuple[str, ...]] = {
+NEEDS = {  # rules by which a phone can train
     "strict": ("wifi", "charging", "locked"),
     "wifi-charging": ("wifi", "charging"),
     "wifi-locked": ("wifi", "locked"),
@@ -75,7 +75,7 @@ class Events:
     watched: npt.NDArray[np.int64]  # rounds after which each phone repeats itself                          [m]
 
 
-def read_events(path: Path, rule: Rule, round_seconds: float, timezone: str | None, days: int) -> Events:
+def read_events(path: Path, rule: str, round_seconds: float, timezone: str | None, days: int) -> Events:
     """Who could train in which round under the rule, over so many days from the first midnight.
 
     Phones were watched for different whole numbers of days; each repeats its own, at its own time of day. Their clocks
@@ -173,7 +173,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return content
 
 
-def _device(name: str, messages: str, rule: Rule, counts: dict[str, int]) -> Device | None:
+def _device(name: str, messages: str, rule: str, counts: dict[str, int]) -> Device | None:
     lines = pl.DataFrame({"line": messages.split("\n")}).filter(pl.col("line").str.strip_chars() != "")
     events = lines.select(
         at=pl.col("line")
@@ -207,3 +207,18 @@ def _device(name: str, messages: str, rule: Rule, counts: dict[str, int]) -> Dev
         if ready != (len(changes) % 2 == 1):
             changes.append(second)
     return Device(name, first, days, np.array(changes, dtype=np.int64))
+
+
+def rule_of(what: Sequence[str]) -> str:
+    """The rule by which a phone can train if it meets these requirements.
+
+    >>> rule_of(["charging", "wifi"])
+    'wifi-charging'
+    """
+    wanted = set(what)
+    found = next((rule for rule, needs in NEEDS.items() if set(needs) == wanted or rule in wanted), None)
+    if found is None:
+        raise UserError(
+            f"device events can require {', '.join(NEEDS)}, not {' and '.join(sorted(wanted)) or 'nothing'}"
+        )
+    return found

@@ -4,109 +4,97 @@ CSV and JSON lines are read as text and parquet as it is, all of them in a strea
 nothing can be lost on the way.
 """
 
-import contextlib
 import csv
-import gzip
-import io
 import json
-import os
-import sys
-import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Literal, cast
+from typing import Any, Literal
 
 import polars as pl
 
 from fedawe.audit.logs.findings import Finding, shown
+from fedawe.audit.logs.sources import kind_of
+from fedawe.audit.logs.states import state_column
+from fedawe.audit.logs.streams import Unquoted, be_text, collected, first_lines, said_by
 from fedawe.core.errors import UserError
 
 BEYOND = "\x00beyond"  # holds the first field beyond the header's, where a line has too many
 LINE = "\x00line"
+ROW = "\x00row"
 SEPARATORS = (",", ";", "\t", "|")
+SAMPLE = 1000  # rows by whose words a column of states is recognised
+MET = ("1", "true", "yes", "y", "t", "on")  # what a column of --require says where it is met
 
 
 @dataclass(frozen=True)
 class Columns:
-    """How the columns of a log are called."""
+    """How the columns of a log are called; fields within fields are written with dots, as in detail.clientId."""
 
     client: str = "client"
     timestamp: str = "timestamp"
     start: str = "start"
     end: str = "end"
+    state: str | None = None  # None: found by its words; "none": there is none
+    on: tuple[str, ...] = ()  # words of the column of states that mean available; none: those of states.py
+    off: tuple[str, ...] = ()
+    require: tuple[str, ...] = ()  # columns that must say yes for a row to count
 
-    def found(self, names: list[str], path: Path) -> tuple[str, ...]:
+    def found(self, names: Sequence[str], path: Path) -> tuple[str, ...]:
         """(client, timestamp) or (client, start, end), whichever the table has."""
+        missing = next((name for name in self.require if name not in names), None)
         for wanted in ((self.client, self.start, self.end), (self.client, self.timestamp)):
             if all(name in names for name in wanted):
+                if missing is not None:
+                    raise UserError(f"{path}: --require {missing}: found no such column, only {_listed(names)}")
                 return wanted
-        got = ", ".join(map(shown, names[:20])) + (" ..." if len(names) > 20 else "") or "nothing"
         raise UserError(
             f"{path}: expected the columns {self.client}, {self.timestamp} or {self.client}, {self.start}, {self.end}; "
-            f"found {got}; say which are meant with --client-column, --timestamp-column, --start-column, --end-column"
+            f"found {_listed(names)}; say which are meant with --client-column, --timestamp-column, --start-column, "
+            "--end-column"
         )
+
+    def states(
+        self, names: Sequence[str], used: tuple[str, ...], samples: Mapping[str, list[str]], path: Path
+    ) -> str | None:
+        """The column of states of a log with one time a row, if it has one."""
+        if self.state == "none" or (len(used) == 3 and self.state is None):
+            return None
+        if self.state is not None:
+            if self.state not in names:
+                raise UserError(f"{path}: --state-column {self.state}: found no such column, only {_listed(names)}")
+            if len(used) == 3:
+                raise UserError(f"{path}: has intervals, for which --state-column has no meaning; omit it")
+            return self.state
+        others = {name: samples[name] for name in samples if name not in used and name not in self.require}
+        return state_column(others, path)
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(map(shown, names[:20])) + (" ..." if len(names) > 20 else "") or "nothing"
 
 
 @dataclass(frozen=True)
 class Table:
-    """A log to be read: columns row (from 1), client (text), broken (why, or null) and one or two columns of times."""
+    """A log to be read: columns row (from 1), client (text), broken (why, or null), one or two columns of times, and
+    perhaps state (text) and unmet (whether a requirement is not met)."""
 
     frame: pl.LazyFrame
     times: tuple[Literal["start"]] | tuple[Literal["start"], Literal["end"]]
     called: tuple[str, ...]  # the columns of times, as the file has them
     findings: tuple[Finding, ...]
+    state: str | None = None  # the column of states, as the file has it
 
 
 def open_table(path: Path, columns: Columns) -> Table:
     """The log as a table."""
-    kind = _kind(path)
+    kind = kind_of(path)
     if path.stat().st_size == 0:
         raise UserError(f"{path}: is empty")
     if kind == "parquet":
-        return _parquet(path, columns)
+        return typed(pl.scan_parquet(path, glob=False, hive_partitioning="=" in path.parent.name), columns, path)
     be_text(path)
     return _csv(path, columns) if kind == "csv" else _json_lines(path, columns)
-
-
-def _kind(path: Path) -> str:
-    suffixes = [suffix.lower() for suffix in path.suffixes]
-    if suffixes[-1:] == [".gz"]:
-        suffixes.pop()
-    kind = {".csv": "csv", ".tsv": "csv", ".jsonl": "json", ".ndjson": "json", ".parquet": "parquet"}
-    if not suffixes or suffixes[-1] not in kind or (kind[suffixes[-1]] == "parquet" and path.suffix == ".gz"):
-        raise UserError(
-            f"{path}: expected a trace (.npz, .csv), a log (.csv, .tsv, .jsonl, .ndjson, also .gz, or .parquet), or "
-            "device events in FLASH's format (.json, .json.gz or a folder of them)"
-        )
-    return kind[suffixes[-1]]
-
-
-def be_text(path: Path) -> None:
-    """Refuse what is no text, or text of another encoding, before it shows up as odd characters."""
-    with _opened(path) as raw:
-        first = raw.read(4096).split(b"\n")[0]  # zeros further down are rows that a crash left behind
-    zeros = max(first[::2].count(0), first[1::2].count(0))
-    if first.startswith((b"\xff\xfe", b"\xfe\xff")) or zeros > len(first) / 4:
-        raise UserError(f"{path}: is UTF-16 text; save it as UTF-8")
-    if zeros:
-        raise UserError(f"{path}: is not a text file (it has zero bytes)")
-
-
-@contextlib.contextmanager
-def _opened(path: Path) -> Iterator[BinaryIO]:
-    try:
-        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as raw:
-            yield cast(BinaryIO, raw)
-    except (OSError, EOFError, zlib.error) as error:
-        raise UserError(f"{path}: cannot be read ({said_by(error)})") from None
-
-
-def first_lines(path: Path, n: int) -> list[str]:
-    """The first n lines of a text file, compressed or not."""
-    with _opened(path) as raw:
-        text = io.TextIOWrapper(raw, encoding="utf-8-sig", errors="replace", newline=None)
-        return [line.rstrip("\n") for line, _ in zip(text, range(n), strict=False)]
 
 
 def header(path: Path, complete: Callable[[set[str]], bool]) -> tuple[list[str], str]:
@@ -117,20 +105,35 @@ def header(path: Path, complete: Callable[[set[str]], bool]) -> tuple[list[str],
     return read[separator], separator
 
 
-def _unknown(names: list[str], used: tuple[str, ...]) -> tuple[Finding, ...]:
-    others = [name for name in names if name not in used]
-    if not others:
-        return ()
-    return (Finding("unknown columns", len(others), f"columns not used: {', '.join(map(repr, map(shown, others)))}"),)
-
-
-def _named(
+def _table(
+    frame: pl.LazyFrame,
+    fields: Mapping[str, pl.Expr],
+    broken: pl.Expr,
+    names: Sequence[str],
     used: tuple[str, ...],
-) -> tuple[list[pl.Expr], tuple[Literal["start"], Literal["end"]] | tuple[Literal["start"]]]:
-    """The columns of times under our names."""
-    if len(used) == 3:
-        return [pl.col(used[1]).alias("start"), pl.col(used[2]).alias("end")], ("start", "end")
-    return [pl.col(used[1]).alias("start")], ("start",)
+    state: str | None,
+    columns: Columns,
+    findings: tuple[Finding, ...] = (),
+) -> Table:
+    """The columns that are used, under our names; `fields` gives those of the file."""
+    times: Any = ("start", "end") if len(used) == 3 else ("start",)
+    made = {name: fields[column] for name, column in zip(times, used[1:], strict=True)}
+    if state is not None:
+        made["state"] = fields[state].cast(pl.String).str.strip_chars()
+    if columns.require:
+        said = [
+            fields[name].cast(pl.String).str.strip_chars().str.to_lowercase().is_in(MET) for name in columns.require
+        ]
+        made["unmet"] = ~pl.all_horizontal(said).fill_null(False)
+    client = fields[used[0]].cast(pl.String)
+    damaged = pl.when(client.str.contains("\ufffd", literal=True)).then(pl.lit("with a client that is not UTF-8"))
+    frame = frame.select(row=ROW, client=client.str.strip_chars(), broken=pl.coalesce(broken, damaged), **made)
+    taken = {*used, *columns.require, state}
+    others = [name for name in names if name not in taken and not any(str(t).startswith(f"{name}.") for t in taken)]
+    if others:
+        text = f"columns not used: {', '.join(map(repr, map(shown, others)))}"
+        findings = (Finding("unknown columns", len(others), text), *findings)
+    return Table(frame, times, used[1:], findings, state)
 
 
 def _csv(path: Path, columns: Columns) -> Table:
@@ -140,14 +143,17 @@ def _csv(path: Path, columns: Columns) -> Table:
     names, separator = header(path, complete)
     used = columns.found(names, path)
     twice = sorted({name for name in names if names.count(name) > 1})
-    if set(twice) & set(used):
+    if set(twice) & {*used, *columns.require, columns.state}:
         raise UserError(f"{path}: the header has the column {twice[0]!r} twice; keep one")
-    schema = {name if name in used else f"\x00{n}": pl.String for n, name in enumerate(names)}
-    quoted = _csv_frame(path, schema, separator, '"')
-    findings = _unknown(names, used)
-    if _quotes_are_broken(quoted, used, path):
-        quoted = _csv_frame(path, schema, separator, None)
+    schema = {name if name not in twice else f"\x00{n}": pl.String for n, name in enumerate(names)}
+    frame = _csv_frame(path, schema, separator, '"')
+    findings: tuple[Finding, ...] = ()
+    if _quotes_are_broken(frame, used, path):
+        frame = _csv_frame(path, schema, separator, None)
         findings += (Finding("quotes", 1, "quotation marks do not match; they were read as letters"),)
+    sample = collected(frame.head(SAMPLE), path)
+    words = {name: sample[name].drop_nulls().unique().to_list() for name in schema if not name.startswith("\x00")}
+    state = columns.states(names, used, words, path)
     rest = pl.all_horizontal(pl.col(name).is_null() for name in list(schema)[1:])
     many, few = (
         pl.lit(f"with more than {len(names)} fields"),
@@ -155,9 +161,8 @@ def _csv(path: Path, columns: Columns) -> Table:
     )
     broken = pl.when(pl.col(BEYOND).is_not_null()).then(many).when(rest).then(few)
     empty = pl.all_horizontal(pl.col(name).is_null() for name in schema)
-    times, kinds = _named(used)
-    frame = quoted.filter(~empty).select("row", pl.col(used[0]).alias("client"), *times, broken=broken)
-    return Table(_with_replaced(frame), kinds, used[1:], findings)
+    fields = {name: pl.col(name) for name in schema}
+    return _table(frame.filter(~empty), fields, broken, names, used, state, columns, findings)
 
 
 def _csv_frame(path: Path, schema: Mapping[str, type[pl.String]], separator: str, quote: str | None) -> pl.LazyFrame:
@@ -171,7 +176,7 @@ def _csv_frame(path: Path, schema: Mapping[str, type[pl.String]], separator: str
         truncate_ragged_lines=True,
         missing_columns="insert",
         encoding="utf8-lossy",
-        row_index_name="row",
+        row_index_name=ROW,
         row_index_offset=1,
         glob=False,
     )
@@ -182,56 +187,34 @@ def _quotes_are_broken(frame: pl.LazyFrame, used: tuple[str, ...], path: Path) -
     swallowed = pl.any_horizontal(pl.col(name).str.contains("\n", literal=True) for name in used)
     try:
         return bool(collected(frame.select(swallowed.any()), path).item())
-    except _Unquoted:
+    except Unquoted:
         return True
 
 
-class _Unquoted(UserError):
-    """A quotation mark is open at the end of the file."""
-
-
-def collected(frame: pl.LazyFrame, path: Path) -> pl.DataFrame:
-    """The table, read in a stream; what the reader cannot read is the user's to know."""
-    try:
-        with _panics_unheard() if path.suffix == ".parquet" else contextlib.nullcontext():
-            return frame.collect(engine="streaming")
-    except pl.exceptions.PanicException:
-        raise UserError(f"{path}: cannot be read (it is damaged, or a part of it is missing)") from None
-    except (OSError, pl.exceptions.PolarsError) as error:
-        quotes = any(said in str(error) for said in ("not properly escaped", "CSV malformed", 'could not parse `"'))
-        raise (_Unquoted if quotes else UserError)(f"{path}: cannot be read ({said_by(error)})") from None
-
-
-@contextlib.contextmanager
-def _panics_unheard() -> Iterator[None]:
-    """Damaged parquet makes threads of the reader panic, who say so at length on the process's own stderr."""
-    sys.stderr.flush()
-    kept = os.dup(2)
-    try:
-        with open(os.devnull, "wb") as nowhere:
-            os.dup2(nowhere.fileno(), 2)
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-
-
-def said_by(error: Exception) -> str:
-    """The first line of what a reader says of a file, in printable words."""
-    return shown((str(error).strip().splitlines() or [type(error).__name__])[0])
-
-
 def _json_lines(path: Path, columns: Columns) -> Table:
-    names: list[str] = []
-    for line in first_lines(path, 1000):
+    objects: list[dict[str, Any]] = []
+    for line in first_lines(path, SAMPLE):
         try:
-            object_ = json.loads(line)
-        except ValueError:
+            found = json.loads(line)
+        except (ValueError, RecursionError):
             continue
-        names += [name for name in object_ if name not in names] if isinstance(object_, dict) else []
+        if isinstance(found, dict):
+            objects.append(found)
+    flat = [_flattened(found) for found in objects]
+    names = list(dict.fromkeys(name for found in flat for name in found))
     if not names:
         raise UserError(f"{path}: none of the first lines is a JSON object")
-    used = columns.found(names, path)
+    used = columns.found([*names, *(name for found in objects for name in found)], path)
+    for name in used:
+        inner = [other for other in names if other.startswith(f"{name}.")]
+        if inner and name not in names:
+            flag = "client" if name == columns.client else "timestamp"
+            raise UserError(
+                f"{path}: the field {name!r} is an object with {_listed([other[len(name) + 1 :] for other in inner])}; "
+                f"name one of them, as in --{flag}-column {inner[0]}"
+            )
+    words = {name: [_written(found[name]) for found in flat if found.get(name) is not None] for name in names}
+    state = columns.states(names, used, words, path)
     lines = pl.scan_csv(
         path,
         has_header=False,
@@ -240,40 +223,73 @@ def _json_lines(path: Path, columns: Columns) -> Table:
         quote_char=None,
         truncate_ragged_lines=True,
         encoding="utf8-lossy",
-        row_index_name="row",
+        row_index_name=ROW,
         row_index_offset=1,
         glob=False,
     )
-    fields = {name: pl.col(LINE).str.json_path_match(f"$[{json.dumps(name)}]") for name in used}
-    frame = lines.filter(pl.col(LINE).is_not_null()).select("row", LINE, **fields)
-    times, kinds = _named(used)
-    nothing = pl.all_horizontal(pl.col(name).is_null() for name in used)
-    broken = pl.when(nothing).then(pl.lit("that cannot be read as a JSON object with these fields"))
-    frame = frame.select("row", pl.col(used[0]).alias("client"), *times, broken=broken)
-    return Table(_with_replaced(frame), kinds, used[1:], _unknown(names, used))
+    whole = {name for found in objects for name in found}  # a name with a dot of its own is no path
+    fields = {
+        name: pl.col(LINE).str.json_path_match(
+            "$" + "".join(f"[{json.dumps(part)}]" for part in ([name] if name in whole else name.split(".")))
+        )
+        for name in dict.fromkeys([*names, *used])
+    }
+    nothing = pl.all_horizontal(fields[name].is_null() for name in used)
+    client = fields[used[0]].str.strip_chars_start()
+    nested = client.str.starts_with("{") | client.str.starts_with("[")
+    broken = (
+        pl.when(nothing)
+        .then(pl.lit("that cannot be read as a JSON object with these fields"))
+        .when(nested)
+        .then(pl.lit("whose client is a JSON object or list, not a name"))
+    )
+    tops = list(dict.fromkeys(name for found in objects for name in found))
+    return _table(lines.filter(pl.col(LINE).is_not_null()), fields, broken, tops, used, state, columns)
 
 
-def _with_replaced(frame: pl.LazyFrame) -> pl.LazyFrame:
-    damaged = pl.col("client").str.contains("\ufffd", literal=True)
-    said = pl.when(damaged).then(pl.lit("with a client that is not UTF-8"))
-    return frame.with_columns(pl.col("client").str.strip_chars(), broken=pl.coalesce("broken", said))
+def _flattened(found: Mapping[str, Any], before: str = "") -> dict[str, Any]:
+    """Fields within fields by their paths; lists are values."""
+    out: dict[str, Any] = {}
+    for name, value in found.items():
+        if isinstance(value, dict) and value:
+            out |= _flattened(value, f"{before}{name}.")
+        else:
+            out[f"{before}{name}"] = value
+    return out
 
 
-def _parquet(path: Path, columns: Columns) -> Table:
-    frame = pl.scan_parquet(path, glob=False)
+def _written(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def typed(frame: pl.LazyFrame, columns: Columns, path: Path) -> Table:
+    """A table whose columns have types: parquet, or what a query gives."""
     try:
         schema = frame.collect_schema()
     except (OSError, pl.exceptions.PolarsError) as error:
         raise UserError(f"{path}: cannot be read as parquet ({said_by(error)})") from None
-    used = columns.found(list(schema), path)
-    client = schema[used[0]]
+    fields: dict[str, pl.Expr] = {}
+    types: dict[str, pl.DataType] = {}
+
+    def enter(name: str, dtype: pl.DataType, at: pl.Expr) -> None:
+        fields[name], types[name] = at, dtype
+        if isinstance(dtype, pl.Struct):
+            for inner in dtype.fields:
+                enter(f"{name}.{inner.name}", inner.dtype, at.struct.field(inner.name))  # type: ignore[arg-type]
+
+    for name, dtype in schema.items():
+        enter(name, dtype, pl.col(name))
+    used = columns.found(list(fields), path)
+    client = types[used[0]]
+    if isinstance(client, pl.Struct):
+        inner = f"{used[0]}.{client.fields[0].name}"
+        raise UserError(f"{path}: the column {used[0]!r} is an object; name a field, as in --client-column {inner}")
     if client.is_nested() or client.is_float() or client.is_temporal():
         raise UserError(f"{path}: the column {used[0]!r} is {client}; expected names or whole numbers")
-    times, kinds = _named(used)
-    frame = frame.with_row_index("\x00row", offset=1).select(
-        pl.col("\x00row").alias("row"),
-        pl.col(used[0]).cast(pl.String).str.strip_chars().alias("client"),
-        *times,
-        broken=pl.lit(None, dtype=pl.String),
+    wordy = [n for n, t in types.items() if t in (pl.String, pl.Boolean, pl.Categorical, pl.Enum) or t.is_integer()]
+    sample = collected(frame.select(**{n: fields[n].cast(pl.String) for n in wordy}).head(SAMPLE), path)
+    words = {name: sample[name].drop_nulls().unique().to_list() for name in wordy}
+    state = columns.states(list(fields), used, words, path)
+    return _table(
+        frame.with_row_index(ROW, offset=1), fields, pl.lit(None, dtype=pl.String), list(schema), used, state, columns
     )
-    return Table(frame, kinds, used[1:], _unknown(list(schema), used))

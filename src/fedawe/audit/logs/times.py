@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,17 +21,26 @@ UNITS = (  # by the size of what they give for today: from which number on, and 
     ("nanoseconds", 1e17, 1e-3),
 )
 LARGEST = 1e21
+NAMED = {"seconds": 1e6, "milliseconds": 1e3, "microseconds": 1.0, "nanoseconds": 1e-3}  # --time-unit, in microseconds
+NAMED |= {"minutes": 60e6, "hours": 3600e6, "days": 86400e6, "excel": 86400e6}
+EXCEL = 25569  # the day 1970-01-01 in spreadsheets
+LONGEST = 400 * 86400  # seconds since the log began; a longer log is rather in another unit
+EMPTY = ("", "null", "none", "nan", "nat", "-", "n/a", "open")  # what stands for an end that is not known yet
+FAR = 221845392000 * 1_000_000  # the year 9000 in microseconds: databases write 9999-12-31 for "not yet"
 
 
 @dataclass
 class Times:
-    """Reads the columns of times of one log, and keeps count of what it met."""
+    """Reads the columns of times of one log, batch by batch, and keeps count of what it met."""
 
     timezone: str | None  # of times that do not say theirs; None: UTC, and say so
     format: str | None  # of times that are not ISO 8601
     path: Path
+    unit: str | None = None  # of times that are numbers; None: told by their size
     relative: bool = False  # whether times count from the log's own zero
-    findings: list[Finding] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+    _main: int | None = None  # which of UNITS most numbers of the first batch are in
+    _odd: dict[str, set[str]] = field(default_factory=dict)  # other unit -> whose
 
     @property
     def zone(self) -> str:
@@ -58,6 +68,10 @@ class Times:
             local = column.cast(pl.Datetime("us"))
         else:
             raise UserError(f"{self.path}: the column {called!r} is {dtype}; expected dates and times, text or numbers")
+        if self.unit == "excel":  # dates and times by a clock on the wall, as if they were written out
+            days = pl.when(number.is_between(1, 1e6)).then(number)
+            since = ((days - EXCEL) * NAMED["excel"] / 1e3).round().cast(pl.Int64, strict=False) * 1000
+            local, number = pl.coalesce(local, since.cast(pl.Datetime("us"))), none.cast(pl.Float64)
         readable = pl.when(number.is_finite() & (number.abs() < LARGEST)).then(number)
         return [readable.alias(f"{name}_number"), local.alias(f"{name}_local"), offset.alias(f"{name}_offset")]
 
@@ -85,7 +99,6 @@ class Times:
     def settle(self, table: pl.DataFrame, names: tuple[str, ...]) -> pl.DataFrame:
         """Each column of times as microseconds, null where it cannot be read; `skipped` where it never happened."""
         self._look_at_numbers(table, names)
-        naive = ambiguous = zoned = 0
         table = table.with_columns(skipped=pl.lit(False))
         for name in names:
             local, offset = pl.col(f"{name}_local"), pl.col(f"{name}_offset")
@@ -94,10 +107,11 @@ class Times:
             table = table.with_columns(
                 first=first, last=last, naive=offset.is_null() & local.is_not_null(), zoned=offset.is_not_null()
             )
-            naive += int(table["naive"].sum())
-            zoned += int(table["zoned"].sum())
-            ambiguous += int(table.select((pl.col("naive") & (pl.col("first") != pl.col("last"))).sum()).item())
-            number, meant = _microseconds(pl.col(f"{name}_number")), pl.col("first")
+            self.counts["naive"] += int(table["naive"].sum())
+            self.counts["zoned"] += int(table["zoned"].sum())
+            twice = pl.col("naive") & (pl.col("first") != pl.col("last"))
+            self.counts["ambiguous"] += int(table.select(twice.sum()).item())
+            number, meant = self._microseconds(pl.col(f"{name}_number")), pl.col("first")
             if name == "end":  # the first of two that is after the beginning, if there is one
                 meant = pl.when(pl.col("first") > pl.col("start")).then("first").otherwise("last")
             said = local.dt.epoch("us") - offset * 1_000_000
@@ -105,57 +119,91 @@ class Times:
                 pl.coalesce(number, said, meant).alias(name),
                 skipped=pl.col("skipped") | (pl.col("naive") & pl.col("first").is_null()),
             ).drop(f"{name}_number", f"{name}_local", f"{name}_offset", "first", "last", "naive", "zoned")
-        self._report(naive, ambiguous, zoned)
         return table
+
+    def _microseconds(self, number: pl.Expr) -> pl.Expr:
+        return _microseconds(number, None if self.unit is None else NAMED[self.unit])
 
     def _look_at_numbers(self, table: pl.DataFrame, names: tuple[str, ...]) -> None:
         """Whether they count from the log's own zero, and in which unit each is, judged by its size."""
-        numbers = table[f"{names[0]}_number"]
-        middle = numbers.abs().median()
-        if middle is None:
+        numbers = table[f"{names[0]}_number"].drop_nulls()
+        if not len(numbers):
             return
-        size = float(middle)  # type: ignore[arg-type]
-        self.relative = size < RELATIVE and table[f"{names[0]}_local"].null_count() == len(table)
-        if self.relative and _like_dates(numbers):
-            raise UserError(
-                f"{self.path}: times such as {numbers.drop_nulls()[0]:.0f} look like dates written as numbers; say so "
-                "with --time-format %Y%m%d"
-            )
-        main = sum(size >= bound for _, bound, _ in UNITS[1:])
-        word, since = UNITS[main][0], "the log began" if self.relative else "1970 (UTC)"
-        text = f"times that are numbers were read as {word} since {since}"
-        self.findings.append(Finding("numeric times", int(numbers.count()), text))
+        self.counts["numbers"] += len(numbers)
+        if self._main is None:
+            scale = 1.0 if self.unit is None else NAMED[self.unit] / 1e6
+            size = float(numbers.abs().median() or 0.0) * scale  # type: ignore[arg-type]
+            dated = table[f"{names[0]}_local"].null_count() < len(table)
+            self.relative = not dated and size < RELATIVE
+            if not dated and self.unit is None:
+                self._be_clear(numbers, size)
+            self._main = sum(size >= bound for _, bound, _ in UNITS[1:])
+        if self.unit is not None or self.relative:
+            return
         bounds = [*(bound for _, bound, _ in UNITS), LARGEST]
         for n, (other, _, _) in enumerate(UNITS):
             low, high = bounds[n : n + 2]
             of_that_size = (pl.col(f"{name}_number").abs().is_between(low, high, closed="left") for name in names)
-            odd = table.filter(pl.any_horizontal(of_that_size)) if n != main and not self.relative else table.clear()
+            odd = table.filter(pl.any_horizontal(of_that_size)) if n != self._main else table.clear()
             if len(odd):
-                whose = some(sorted(odd["client"].cast(pl.String).drop_nulls().unique().to_list()))
-                text = (
-                    f"times in {other} by their size, where most are in {word} (of {whose}); each was read by its own"
-                )
-                self.findings.append(Finding("mixed units", len(odd), f"{counted(len(odd), 'row')} with {text}"))
+                self.counts[other] += len(odd)
+                self._odd.setdefault(other, set()).update(odd["client"].cast(pl.String).drop_nulls().unique())
 
-    def _report(self, naive: int, ambiguous: int, zoned: int) -> None:
-        if naive and self.timezone is None:
-            text = f"{counted(naive, 'time')} without a time zone, read as UTC; --timezone says which it is"
-            self.findings.append(Finding("time zone", naive, text))
-        if naive and zoned:
-            text = f"times with a time zone ({zoned:,}) and without one ({naive:,}, read as {self.zone}) are mixed"
-            self.findings.append(Finding("mixed time zones", min(zoned, naive), text))
-        if ambiguous:
-            text = (
-                f"{counted(ambiguous, 'time')} happened twice in {self.zone} (clocks were set back); the earlier one "
-                "was taken"
+    def _be_clear(self, numbers: pl.Series, size: float) -> None:
+        """Refuse numbers of which one cannot tell what they count; `size` is that of most of them."""
+        if self.relative and _like_dates(numbers):
+            raise UserError(
+                f"{self.path}: times such as {numbers[0]:.0f} look like dates written as numbers; say so with "
+                "--time-format %Y%m%d"
             )
-            self.findings.append(Finding("ambiguous times", ambiguous, text))
+        small = numbers.filter(numbers < RELATIVE) if self.relative else numbers
+        low, high = float(small.min()), float(small.max())  # type: ignore[arg-type]
+        known = {"excel": (EXCEL, 86400), "minutes": (0, 60), "hours": (0, 3600), "days": (0, 86400)}
+        could = [
+            unit
+            for unit, (zero, length) in known.items()
+            if (low - zero) * length >= EARLIEST and (high - zero) * length <= LATEST
+        ]
+        said = f"{self.path}: times from {low:.15g} to {high:.15g}"
+        if self.relative and could and low > high - low:
+            ways = ", ".join(f"--time-unit {unit}" for unit in could)
+            raise UserError(f"{said} may be dates in another unit ({ways}), or --time-unit seconds since the log began")
+        if (self.relative and high > LONGEST) or (not self.relative and size < EARLIEST):
+            raise UserError(
+                f"{said}: as seconds since the log began these are {high / 86400:,.0f} days, and no dates; say what "
+                "they count with --time-unit milliseconds, or --time-unit seconds"
+            )
+
+    def findings(self) -> list[Finding]:
+        """What is to be known of the times that were read."""
+        out, n = [], self.counts
+        if n["numbers"]:
+            word, since = UNITS[self._main or 0][0], "the log began" if self.relative else "1970 (UTC)"
+            word, way = (word, "; --time-unit says otherwise") if self.unit is None else (self.unit, "")
+            text = f"times that are numbers were read as {word} since {since}{way}"
+            out.append(Finding("numeric times", n["numbers"], text))
+        for other, whose in self._odd.items():
+            most = f"where most are in {UNITS[self._main or 0][0]} (of {some(sorted(whose))})"
+            text = f"{counted(n[other], 'row')} with times in {other} by their size, {most}; each was read by its own"
+            out.append(Finding("mixed units", n[other], text))
+        if n["naive"] and self.timezone is None:
+            text = f"{counted(n['naive'], 'time')} without a time zone, read as UTC; --timezone says which it is"
+            out.append(Finding("time zone", n["naive"], text))
+        if n["naive"] and n["zoned"]:
+            without = f"without one ({n['naive']:,}, read as {self.zone})"
+            text = f"times with a time zone ({n['zoned']:,}) and {without} are mixed"
+            out.append(Finding("mixed time zones", min(n["zoned"], n["naive"]), text))
+        if n["ambiguous"]:
+            said = f"{counted(n['ambiguous'], 'time')} happened twice in {self.zone} (clocks were set back)"
+            text = f"{said}; the earlier one was taken"
+            out.append(Finding("ambiguous times", n["ambiguous"], text))
+        return out
 
 
-def _microseconds(number: pl.Expr) -> pl.Expr:
-    scale = pl.lit(UNITS[0][2])
-    for _, bound, unit in UNITS[1:]:
-        scale = pl.when(number.abs() >= bound).then(unit).otherwise(scale)
+def _microseconds(number: pl.Expr, unit: float | None) -> pl.Expr:
+    scale = pl.lit(UNITS[0][2] if unit is None else unit)
+    for _, bound, length in UNITS[1:] if unit is None else ():
+        scale = pl.when(number.abs() >= bound).then(length).otherwise(scale)
     return (number * scale).round().cast(pl.Int64, strict=False)
 
 

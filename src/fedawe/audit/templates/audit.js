@@ -24,9 +24,8 @@
     hoverlabel: { bgcolor: css("--panel"), bordercolor: css("--rule"), font: { color: css("--ink"), size: 12.5 } },
     ...more,
   });
-  const CONFIG = {
-    responsive: true, displayModeBar: false,
-  };
+  const CONFIG = { responsive: true, displayModeBar: false };
+  const PALETTE = ["#d55e00", "#0072b2", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f", "#8c564b"]; // told apart by all eyes
 
   const histogram = (bins, title, scale) => bins && {
     data: [{
@@ -56,17 +55,17 @@
         data.push({
           type: "bar", x: names.map((_, i) => i), y: fair[a.key], xaxis: `x${id}`, yaxis: `y${id}`,
           marker: { color: colour(a) }, customdata: names.map((name, i) => [asText(name), rates[i]]),
-          hovertemplate: "%{customdata[0]}, there %{customdata[1]:.1f} %<br>%{y:.2f} of a fair share<extra></extra>",
+          hovertemplate: "%{customdata[0]}, available %{customdata[1]:.1f} %<br>%{y:.2f} of a fair share<extra></extra>",
         });
         if (never) shapes.push({ type: "rect", xref: `x${id}`, yref: `y${id}`, x0: -0.5, x1: never - 0.5, y0: 0, y1: top, fillcolor: css("--panel"), line: { width: 0 }, layer: "below" });
         shapes.push({ type: "line", xref: `x${id}`, yref: `y${id}`, x0: -0.5, x1: names.length - 0.5, y0: 1, y1: 1, line: { color: css("--ink"), width: 1.2, dash: "dash" } });
         annotations.push({
-          text: `<b>${a.name}</b>  ${(100 * a.comers).toFixed(1)} % off`, xref: "paper", yref: "paper", x: x[0], y: y[1],
+          text: `<b>${a.name}</b>  ${(100 * a.bias).toFixed(1)} % bias`, xref: "paper", yref: "paper", x: x[0], y: y[1],
           xanchor: "left", yanchor: "bottom", showarrow: false, font: { size: 13 },
         });
       });
       const note = { showarrow: false, xref: "x", yref: "y", font: { size: 11.5, color: css("--soft") } };
-      if (never / names.length > 0.08) annotations.push({ ...note, text: "never<br>come", x: never / 2 - 0.5, y: top / 2 });
+      if (never / names.length > 0.08) annotations.push({ ...note, text: "never<br>available", x: never / 2 - 0.5, y: top / 2 });
       annotations.push({ ...note, text: "fair", x: names.length - 0.5, y: 1, xanchor: "left", yanchor: "middle" });
       return { data, layout: { ...axes, annotations, shapes, bargap: 0, margin: { l: 8, r: 30, t: 12, b: 8 } } };
     },
@@ -81,11 +80,31 @@
       return {
         data,
         layout: {
-          xaxis: axis(dates ? "" : "rounds"), yaxis: axis("% in the wrong hands", { rangemode: "tozero" }), shapes,
+          xaxis: axis(dates ? "" : "rounds"), yaxis: axis("bias in %", { rangemode: "tozero" }), shapes,
           hovermode: "x unified", showlegend: true,
           legend: isNarrow() ? { font: { size: 12 }, orientation: "h", y: -0.2, yanchor: "top" } : { font: { size: 12 } },
         },
       };
+    },
+    groups(element) {
+      const { x, dates, names, panels } = figures.groups[Number(element.dataset.table)], titles = Object.keys(panels);
+      const stacked = isNarrow(), data = [], axes = {}, annotations = [];
+      const top = Math.max(1.5, ...titles.flatMap((title) => panels[title].flat())) * 1.05;
+      if (stacked) element.style.height = `${220 + 240 * titles.length}px`;
+      titles.forEach((title, at) => {
+        const id = at === 0 ? "" : String(at + 1), n = titles.length;
+        const span = stacked ? [1 - (at + 1) / n + 0.03, 1 - at / n - 0.07] : [at / n + (at ? 0.03 : 0), (at + 1) / n - 0.02];
+        axes[`xaxis${id}`] = axis(dates ? "" : "rounds", { domain: stacked ? [0, 1] : span, anchor: `y${id}`, nticks: 6 });
+        axes[`yaxis${id}`] = axis("", { domain: stacked ? span : [0, 0.92], anchor: `x${id}`, range: [0, top] });
+        names.forEach((name, g) => data.push({
+          type: "scatter", mode: "lines", name: asText(name), legendgroup: name, showlegend: at === 0, x, y: panels[title][g],
+          xaxis: `x${id}`, yaxis: `y${id}`, line: { width: 2, color: PALETTE[g % PALETTE.length], dash: g < PALETTE.length ? "solid" : "dot" },
+          hovertemplate: `${asText(name)}: %{y:.2f}<extra></extra>`,
+        }));
+        annotations.push({ text: `<b>${title}</b>`, xref: "paper", yref: "paper", x: stacked ? 0 : span[0], y: stacked ? span[1] : 0.94, xanchor: "left", yanchor: "bottom", showarrow: false, font: { size: 13 } });
+      });
+      const shapes = titles.map((_, at) => ({ type: "line", xref: "paper", yref: `y${at === 0 ? "" : at + 1}`, x0: 0, x1: 1, y0: 1, y1: 1, line: { color: css("--ink"), width: 1.2, dash: "dash" } }));
+      return { data, layout: { ...axes, annotations, shapes, showlegend: true, legend: stacked ? { orientation: "h", y: -0.08, yanchor: "top" } : {} } };
     },
     heat() {
       const { x, y, z, active, clients } = figures.heat;
@@ -93,32 +112,32 @@
       return {
         data: [
           { type: "heatmap", x, y: y.map((_, n) => n), z, zmin: 0, zmax: 100, colorscale: scale, showscale: false,
-            hovertemplate: "%{x}<br>%{z} % there<extra></extra>" },
+            hovertemplate: "%{x}<br>%{z} % available<extra></extra>" },
           { type: "scatter", mode: "lines", x, y: active, yaxis: "y2", line: { color: css("--accent"), width: 1.2 }, fill: "tozeroy",
-            hovertemplate: `%{x}<br>%{y:.1f} of ${clients} there<extra></extra>` },
+            hovertemplate: `%{x}<br>%{y:.1f} of ${clients} available<extra></extra>` },
         ],
         layout: {
           xaxis: axis(typeof x[0] === "number" ? "round" : "", { showgrid: false }),
           yaxis: axis("client", { domain: [0, 0.8], autorange: "reversed", showgrid: false, tickmode: "array",
             tickvals: y.length <= 40 ? y.map((_, n) => n) : [0, y.length - 1], ticktext: (y.length <= 40 ? y : [y[0], y[y.length - 1]]).map(asText) }),
-          yaxis2: axis("there", { domain: [0.84, 1], rangemode: "tozero", nticks: 4 }),
+          yaxis2: axis("available", { domain: [0.84, 1], rangemode: "tozero", nticks: 4 }),
         },
       };
     },
     hours() {
       return figures.hours && {
         data: [{ type: "bar", x: figures.hours.map((_, h) => h), y: figures.hours, marker: { color: css("--accent") }, hovertemplate: "%{x}:00 %{y:.1f} %<extra></extra>" }],
-        layout: { xaxis: axis("hour of the day", { dtick: 3, showgrid: false }), yaxis: axis("% there", { rangemode: "tozero" }), bargap: 0.15 },
+        layout: { xaxis: axis("hour of the day", { dtick: 3, showgrid: false }), yaxis: axis("% available", { rangemode: "tozero" }), bargap: 0.15 },
       };
     },
-    echo: () => histogram(figures.echo, "rounds since last there", "log"),
+    echo: () => histogram(figures.echo, "staleness in rounds", "log"),
     stays: () => histogram(figures.stays, "rounds", "linear"),
     away: () => histogram(figures.away, "rounds", "linear"),
   };
 
   const redraw = () => {
     for (const element of document.querySelectorAll("[data-figure]")) {
-      const figure = draw[element.dataset.figure]();
+      const figure = draw[element.dataset.figure](element);
       if (figure) Plotly.react(element, figure.data, layout(figure.layout), CONFIG);
       else element.closest("figure").hidden = true;
     }

@@ -1,0 +1,113 @@
+"""Since when a client belongs to the fleet, and until when: a device enrolled on Wednesday was not away on Monday.
+
+Where a table says it (columns `enrolled` and `left` of --groups), it is taken from there. Otherwise a client that is
+silent at the beginning or at the end of a log, for a day or more and for three times as long as ever in between, had
+not enrolled yet, or has left: for a memoryless client with n absences that happens by chance once in
+(n + 1)(n + 2)(n + 3) / 6 times. What is outside of a client's time is unknown.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from fedawe.audit.logs.findings import Finding, counted, some
+from fedawe.audit.logs.times import moment
+from fedawe.availability.clock import Clock
+from fedawe.availability.dynamics import Mask
+from fedawe.core.errors import UserError
+
+Ints = npt.NDArray[np.int64]
+TIMES = 3  # as long as the longest absence in between
+ABSENCES = 5  # in between, or else available for most of the time in between
+MOST = 0.8
+DAY = 86400.0
+AT_ONCE = 6 * 3600.0  # seconds within which clients fall silent together
+TOGETHER = 1 / 3  # of the fleet: that is an outage, not clients that leave
+
+
+def enrolment(
+    on: Mask, names: Sequence[str], clock: Clock, said: Mapping[str, tuple[str | None, str | None]]
+) -> tuple[Mask | None, list[Finding]]:
+    """Where it is known whether clients are available [T, m] (None: everywhere), and what is to be said about it."""
+    T, m = on.shape
+    first, last, longest, absences, share = _lives(on)
+    day, long = round(DAY / clock.round_seconds), np.maximum(DAY / clock.round_seconds, TIMES * longest)
+    telling = (first < T) & ((absences >= ABSENCES) | ((share >= MOST) & (last - first >= day)))
+    begin, end = np.zeros(m, dtype=np.int64), np.full(m, T)
+    late, gone = telling & (first > long), telling & (T - 1 - last > long)
+    at_once = _at_once(last, gone, round(AT_ONCE / clock.round_seconds), m)
+    gone &= ~at_once
+    begin[late], end[gone] = first[late], last[gone] + 1
+    told = [n for n, name in enumerate(names) if name in said]
+    for n in told:
+        enrolled, left = said[names[n]]
+        begin[n] = 0 if enrolled is None else _round(enrolled, "enrolled", names[n], clock, T)
+        end[n] = T if left is None else max(_round(left, "left", names[n], clock, T), begin[n])
+    findings = _findings(begin, end, T, names, clock, len(told))
+    if at_once.any():
+        when = clock.when(int(last[at_once].max()) + 1)
+        text = (
+            f"{counted(int(at_once.sum()), 'client')} fell silent together around {when} and did not return: an outage"
+        )
+        findings.append(Finding("outage at the end", int(at_once.sum()), f"{text}, not counted as having left"))
+    if (begin == 0).all() and (end == T).all():
+        return None, findings
+    rounds = np.arange(T)[:, None]
+    known = (rounds >= begin) & (rounds < end)
+    outside = (on & ~known).any(0)
+    if outside.any():
+        whose = some([names[n] for n in np.flatnonzero(outside).tolist()])
+        text = f"{counted(int(outside.sum()), 'client')} available before enrolling or after leaving ({whose}); counted"
+        findings.append(Finding("outside enrolment", int(outside.sum()), text))
+    return known | on, findings
+
+
+def _lives(on: Mask) -> tuple[Ints, Ints, Ints, Ints, npt.NDArray[np.float64]]:
+    """Of each client: first and last available round, longest absence in between, number of absences, share, [m]."""
+    T, m = on.shape
+    first, last = np.full(m, T), np.full(m, -1)
+    longest, absences, count = np.zeros(m, np.int64), np.zeros(m, np.int64), np.zeros(m, np.int64)
+    for t in range(T):
+        A = np.flatnonzero(on[t])
+        away = np.where(last[A] >= 0, t - last[A] - 1, 0)
+        absences[A] += away > 0
+        longest[A] = np.maximum(longest[A], away)
+        first[A] = np.minimum(first[A], t)
+        last[A] = t
+        count[A] += 1
+    return first, last, longest, absences, count / np.maximum(last - first + 1, 1)
+
+
+def _at_once(last: Ints, gone: Mask, width: int, m: int) -> Mask:
+    """Of the clients that seem to have left: those that fell silent together with a third of the fleet."""
+    out = np.zeros_like(gone)
+    moments = np.sort(last[gone])
+    for at in np.unique(moments):
+        among = gone & (last >= at) & (last <= at + width)
+        if among.sum() > TOGETHER * m and among.sum() > 2:
+            out |= among
+    return out
+
+
+def _round(text: str, column: str, name: str, clock: Clock, T: int) -> int:
+    """The first round that begins at that moment or later."""
+    at, dated = moment(text, f"the column {column!r} of client {name}", clock.timezone)
+    if dated and clock.start is None:
+        raise UserError(f"the column {column!r} of client {name} has a date, but times here count from the beginning")
+    return int(np.clip(-(-(at - (clock.start or 0.0)) // clock.round_seconds), 0, T))
+
+
+def _findings(begin: Ints, end: Ints, T: int, names: Sequence[str], clock: Clock, told: int) -> list[Finding]:
+    late, gone = np.flatnonzero(begin > 0), np.flatnonzero(end < T)
+    how = "" if not told else f" ({told:,} as the table of clients says)"
+    out = []
+    if len(late):
+        who = some([f"{names[n]} on {clock.when(int(begin[n]))}" for n in late[np.argsort(begin[late], kind="stable")]])
+        text = f"{counted(len(late), 'client')} enrolled after the log began{how}: {who}; what was before is unknown"
+        out.append(Finding("enrolled late", len(late), text))
+    if len(gone):
+        who = some([f"{names[n]} on {clock.when(int(end[n]))}" for n in gone[np.argsort(end[gone], kind="stable")]])
+        text = f"{counted(len(gone), 'client')} left before the log ended{how}: {who}; what follows is unknown"
+        out.append(Finding("left", len(gone), text))
+    return out

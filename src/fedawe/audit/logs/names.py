@@ -1,0 +1,37 @@
+"""Clients by their names: which have no rows, and which may be the same."""
+
+import re
+
+from fedawe.audit.logs.findings import Finding, counted, shown, some
+
+
+def without_rows(gone: list[str], reasons: dict[str, str]) -> list[Finding]:
+    """Clients all of whose rows had to be left out."""
+    if not gone:
+        return []
+    named = some([f"{shown(client)}: {reasons[client]}" for client in gone])
+    have = "client has" if len(gone) == 1 else "clients have"
+    text = f"{len(gone):,} {have} no row that can be used ({named}); in the fleet all the same, as never available"
+    return [Finding("clients without rows", len(gone), text)]
+
+
+def outside(clients: set[str]) -> list[Finding]:
+    """Clients of another part of the log."""
+    if not clients:
+        return []
+    text = f"{counted(len(clients), 'client')} only outside --since and --until ({some(sorted(clients))}); not counted"
+    return [Finding("clients outside", len(clients), text)]
+
+
+def alike(names: list[str]) -> list[Finding]:
+    """Names that may be one client: they differ in capitals, in blanks within, or as 5 and 5.0 do."""
+    same: dict[str, list[str]] = {}
+    for name in names:
+        plain = re.sub(r"\s+", " ", name.casefold())
+        same.setdefault(re.sub(r"^(-?)0*(\d+)\.0*$", r"\1\2", plain), []).append(name)
+    pairs = [f"{' and '.join(map(shown, sorted(found)))}" for found in same.values() if len(found) > 1]
+    if not pairs:
+        return []
+    said = f"{counted(len(pairs), 'name')} written in more than one way"
+    text = f"{said} ({some(sorted(pairs))}); counted as different clients"
+    return [Finding("names alike", len(pairs), text)]

@@ -1,0 +1,135 @@
+"""Logs of events: a client connects, and later disconnects. What the words mean, and the sessions they make."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import polars as pl
+
+from fedawe.audit.logs.findings import Finding, counted, shown
+from fedawe.core.errors import UserError
+
+NAMES = {"state", "status", "event", "eventtype", "type", "action", "connected", "online", "available", "presence"}
+NAMES |= {"isonline", "isconnected", "connection", "connectionstate", "connectionstatus", "newstate", "lifecycle"}
+OFF = {
+    "disconnected",
+    "disconnect",
+    "offline",
+    "off",
+    "down",
+    "logout",
+    "loggedout",
+    "left",
+    "leave",
+    "stop",
+    "stopped",
+}
+OFF |= {"end", "ended", "close", "closed", "unavailable", "lost", "inactive", "absent", "sessionend", "dropped", "exit"}
+ON = {"connected", "connect", "online", "on", "up", "login", "loggedin", "joined", "join", "start", "started", "begin"}
+ON |= {"open", "opened", "available", "active", "present", "sessionstart", "reconnected", "resumed", "enter"}
+STILL = {"heartbeat", "ping", "pong", "keepalive", "alive", "checkin"}  # signs of a session that goes on
+BARE = {"1": True, "true": True, "yes": True, "t": True, "0": False, "false": False, "no": False, "f": False}
+MOST = 50  # different words of a column of states
+
+
+def meaning(word: str, named: bool) -> bool | None:
+    """Whether a word says that a client is available; None if it says neither. 0 and 1 count in columns of such names.
+
+    >>> [meaning(word, named=True) for word in ("Connected", "client.disconnected", "subscribed", "1")]
+    [True, False, None, True]
+    """
+    whole = _plain(word)
+    if named and word.strip().lower() in BARE:
+        return BARE[word.strip().lower()]
+    for text in (
+        whole,
+        _plain(re.split(r"[.:/\s]", word.strip())[-1]),
+        _plain(re.split(r"[-_.:/\s]", word.strip())[-1]),
+    ):
+        if text in OFF:
+            return False
+        if text in ON or text in STILL:
+            return True
+    return None
+
+
+def _plain(word: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", word.lower())
+
+
+def state_column(samples: Mapping[str, Iterable[str]], path: Path) -> str | None:
+    """The column that says whether clients come or go, by its words; None if there is none.
+
+    samples   of the columns that are not used otherwise: what their first rows say
+    """
+    found: dict[str, bool] = {}
+    for name, words in samples.items():
+        different = {word for word in words if word.strip()}
+        named = _plain(name.split(".")[-1]) in NAMES
+        means = {meaning(word, named) for word in different}
+        if len(different) <= MOST and (False in means or (named and True in means)):
+            found[name] = named
+    best = [name for name, named in found.items() if named] or list(found)
+    if len(best) > 1:
+        said = " and ".join(repr(shown(name)) for name in best[:3])
+        raise UserError(f"{path}: the columns {said} look like states; say which one with --state-column, or none")
+    return best[0] if best else None
+
+
+def meanings(
+    words: Sequence[str], column: str, on: Sequence[str], off: Sequence[str], path: Path, first: bool = True
+) -> dict[str, bool]:
+    """What each word of the column means, without those that mean nothing; the first batch must have beginnings."""
+    said = {word: word in on for word in words if word in on or word in off}
+    if not on and not off:
+        said = {word: means for word in words if (means := meaning(word, True)) is not None}
+    if first and not any(said.values()):
+        seen = ", ".join(repr(shown(word)) for word in list(words)[:6])
+        raise UserError(
+            f"{path}: the column {shown(column)!r} has no word that means that a client is available (it has {seen}); "
+            "say which with --on-values and --off-values, or take every row as a check-in with --state-column none"
+        )
+    return said
+
+
+def sessions(rows: pl.DataFrame, first: int, last: int, findings: list[Finding]) -> pl.DataFrame:
+    """Events (client, start, on) as sessions (client, start, end): from each beginning to the client's next event.
+
+    A client whose first event is an end was available since the log began; one whose last is a beginning still is.
+    """
+    after = last + 1  # the last moment of the log belongs to it
+    rows = rows.sort("client", "start", maintain_order=True)
+    rows = rows.with_columns(
+        end=pl.col("start").shift(-1).over("client"),
+        open=pl.col("start").shift(-1).over("client").is_null(),
+        new=pl.col("start").shift(1).over("client").is_null(),
+    )
+    before = rows.filter(pl.col("new") & ~pl.col("on") & (pl.col("start") > first))
+    begun = rows.filter(pl.col("on"))
+    still = int(begun["open"].sum())
+    if still:
+        text = f"{counted(still, 'session')} still open when the log ends; counted until then"
+        findings.append(Finding("open sessions", still, text))
+    if len(before):
+        text = f"{counted(len(before), 'client')} whose first event is an end; counted as available since the log began"
+        findings.append(Finding("begun before", len(before), text))
+    columns = ["row", "client", "start", "end"]
+    early = before.with_columns(end=pl.col("start"), start=pl.lit(first, dtype=pl.Int64)).select(columns)
+    out = pl.concat([early, begun.with_columns(pl.col("end").fill_null(after)).select(columns)])
+    return out.filter(pl.col("end") > pl.col("start"))
+
+
+def closed(rows: pl.DataFrame, after: int, findings: list[Finding]) -> pl.DataFrame:
+    """Intervals without an end last until the client's next interval, or until `after`, when the log has ended."""
+    n = rows["end"].null_count()
+    if not n:
+        return rows
+    ordered = rows.sort("client", "start", maintain_order=True)
+    following = pl.col("start").shift(-1).over("client")
+    overtaken = int(ordered.select((pl.col("end").is_null() & following.is_not_null()).sum()).item())
+    text = f"{counted(n, 'session')} without an end; counted as open until the log ends"
+    if overtaken:
+        text += f" ({overtaken:,} of them until the client's next session)"
+    findings.append(Finding("open sessions", n, text))
+    out = ordered.with_columns(end=pl.coalesce("end", following, pl.lit(after)))
+    return out.filter(pl.col("end") > pl.col("start")).sort("row")

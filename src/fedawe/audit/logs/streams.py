@@ -1,0 +1,114 @@
+"""Reading files in a stream: first lines, whole tables and batches of them; what a reader says becomes one line."""
+
+import contextlib
+import gzip
+import io
+import os
+import sys
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO, cast
+
+import polars as pl
+
+from fedawe.audit.logs.findings import shown
+from fedawe.core.errors import UserError
+
+
+class Unquoted(UserError):
+    """A quotation mark is open at the end of the file."""
+
+
+def be_text(path: Path) -> None:
+    """Refuse what is no text, or text of another encoding, before it shows up as odd characters."""
+    if path.suffix == ".zst":
+        first_lines(path, 1)  # the reader of such files refuses what is not compressed
+        return
+    with _opened(path) as raw:
+        first = raw.read(4096).split(b"\n")[0]  # zeros further down are rows that a crash left behind
+    zeros = max(first[::2].count(0), first[1::2].count(0))
+    if first.startswith((b"\xff\xfe", b"\xfe\xff")) or zeros > len(first) / 4:
+        raise UserError(f"{path}: is UTF-16 text; save it as UTF-8")
+    if zeros:
+        raise UserError(f"{path}: is not a text file (it has zero bytes)")
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[BinaryIO]:
+    try:
+        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as raw:
+            yield cast(BinaryIO, raw)
+    except (OSError, EOFError, zlib.error) as error:
+        raise UserError(f"{path}: cannot be read ({said_by(error)})") from None
+
+
+def first_lines(path: Path, n: int) -> list[str]:
+    """The first n lines of a text file, compressed or not."""
+    if path.suffix == ".zst":
+        lines = pl.scan_csv(
+            path,
+            has_header=False,
+            schema={"line": pl.String},
+            separator="\x01",
+            quote_char=None,
+            encoding="utf8-lossy",
+            truncate_ragged_lines=True,
+            glob=False,
+        )
+        return [line.removeprefix("\ufeff") for line in collected(lines.head(n), path)["line"].fill_null("")]
+    with _opened(path) as raw:
+        text = io.TextIOWrapper(raw, encoding="utf-8-sig", errors="replace", newline=None)
+        return [line.rstrip("\n") for line, _ in zip(text, range(n), strict=False)]
+
+
+def collected(frame: pl.LazyFrame, path: Path) -> pl.DataFrame:
+    """The table, read in a stream; what the reader cannot read is the user's to know."""
+    with _said_plainly(path):
+        return frame.collect(engine="streaming")
+
+
+def batches(frame: pl.LazyFrame, path: Path, size: int) -> Iterator[pl.DataFrame]:
+    """The table in parts of about so many rows, in order."""
+    with _said_plainly(path):
+        gathered: list[pl.DataFrame] = []
+        n = 0
+        for part in frame.collect_batches(chunk_size=min(size, 250_000), maintain_order=True, engine="streaming"):
+            gathered.append(part)
+            n += len(part)
+            if n >= size:
+                yield pl.concat(gathered)
+                gathered, n = [], 0
+        if gathered:
+            yield pl.concat(gathered)
+
+
+@contextlib.contextmanager
+def _said_plainly(path: Path) -> Iterator[None]:
+    try:
+        with _panics_unheard() if path.suffix in (".parquet", ".pq", ".zst") else contextlib.nullcontext():
+            yield
+    except pl.exceptions.PanicException:
+        raise UserError(f"{path}: cannot be read (it is damaged, or a part of it is missing)") from None
+    except (OSError, pl.exceptions.PolarsError) as error:
+        quotes = any(said in str(error) for said in ("not properly escaped", "CSV malformed", 'could not parse `"'))
+        raise (Unquoted if quotes else UserError)(f"{path}: cannot be read ({said_by(error)})") from None
+
+
+@contextlib.contextmanager
+def _panics_unheard() -> Iterator[None]:
+    """Damaged files make threads of the reader panic, which write about it at length on the process's own stderr."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    try:
+        with open(os.devnull, "wb") as nowhere:
+            os.dup2(nowhere.fileno(), 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
+def said_by(error: Exception) -> str:
+    """The first line of what a reader says of a file, in printable words."""
+    return shown((str(error).strip().splitlines() or [type(error).__name__])[0])

@@ -1,0 +1,143 @@
+"""Two periods of a fleet: who vanished, who appeared, whose rate and whose influence changed, with a test."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from fedawe.algorithms import FedAvg
+from fedawe.audit.drift import LEVEL, two_samples
+from fedawe.audit.groups import Roster
+from fedawe.audit.influence import influence
+from fedawe.audit.logs import Log
+from fedawe.audit.logs.times import moment
+from fedawe.availability.dynamics import Array, Mask
+from fedawe.availability.trace import Trace
+from fedawe.core.errors import UserError
+
+MOVED = 8  # clients that are named
+
+
+@dataclass(frozen=True)
+class GroupChange:
+    """What became of a group."""
+
+    name: str
+    size: float
+    rates: tuple[float, float]  # share of clients available, before and after
+    fair: tuple[float, float]  # influence under plain averaging over the fair share
+    p: float  # of the test that its rate is the same; NaN if it could not be tested
+
+
+@dataclass(frozen=True, eq=False)
+class Change:
+    """What changed between two periods."""
+
+    clients: tuple[str, ...]  # of both
+    vanished: tuple[str, ...]  # active before and never after
+    appeared: tuple[str, ...]  # active after and never before
+    rates: tuple[float, float]  # share of clients available
+    fleet_p: float  # of the test that it is the same; NaN if there are too few days
+    p_values: Array  # of each client [m]; NaN where it could not be tested
+    client_rates: tuple[Array, Array]  # [m]
+    fair: tuple[Array, Array]  # influence under plain averaging over the fair share                              [m]
+    groups: tuple[GroupChange, ...]
+
+    @property
+    def tested(self) -> int:
+        """Clients that were tested."""
+        return int(np.isfinite(self.p_values).sum())
+
+    @property
+    def changed(self) -> list[int]:
+        """Clients whose rate changed with p < 0.05, those that changed most first."""
+        which = np.flatnonzero(self.p_values < LEVEL)
+        difference = np.abs(self.client_rates[1] - self.client_rates[0])[which]
+        return [int(i) for i in which[np.argsort(-difference, kind="stable")]]
+
+    @property
+    def moved(self) -> list[int]:
+        """Clients whose influence changed most, of those that are active in both periods."""
+        both = np.flatnonzero((self.client_rates[0] > 0) & (self.client_rates[1] > 0))
+        difference = np.abs(self.fair[1] - self.fair[0])[both]
+        return [int(i) for i in both[np.argsort(-difference, kind="stable")][:MOVED]]
+
+
+def split(log: Log, at: str) -> tuple[Log, Log]:
+    """The log before and after a moment."""
+    if log.clock is None:
+        raise UserError("--split: a trace without a clock has no dates; --round says how long a round is")
+    when, dated = moment(at, "--split", log.clock.timezone)
+    if dated and log.clock.start is None:
+        raise UserError(f"--split {at}: times here count from the beginning; give a number of seconds")
+    first = int(np.ceil((when - (log.clock.start or 0.0)) / log.clock.round_seconds - 1e-9))
+    if not 0 < first < log.trace.rounds:
+        end = log.clock.when(log.trace.rounds)
+        raise UserError(f"--split {at}: is outside of the log, which runs from {log.clock.when(0)} to {end}")
+    return log.rounds(0, first), log.rounds(first, log.trace.rounds)
+
+
+def compare(before: Log, after: Log, roster: Roster | None = None) -> Change:
+    """What changed from one log to the other; clients are matched by name."""
+    if before.clock is None or after.clock is None:
+        raise UserError(
+            "two periods are compared by days, for which the logs need a clock; --round says how long one is"
+        )
+    if before.clock.round_seconds != after.clock.round_seconds:
+        lengths = f"{before.clock.lasting(1)} and {after.clock.lasting(1)}"
+        raise UserError(f"the two logs have rounds of {lengths}; read both in rounds of one length")
+    names = tuple(dict.fromkeys([*before.clients, *after.clients]))
+    one, other = _aligned(before, names), _aligned(after, names)
+    rates = tuple(_rates(log.trace) for log in (one, other))
+    active = [log.trace.on.any(0) for log in (one, other)]
+    p, fleet_p, group_p = two_samples((one.trace, before.clock), (other.trace, after.clock), _parts(roster, names))
+    fair = tuple(influence(FedAvg(), log.trace).fair for log in (one, other))
+    groups: list[GroupChange] = []
+    if roster is not None:
+        tables, _ = roster.placed(names)
+        at = 0
+        for table in tables:
+            sizes = np.maximum(table.sizes, 1e-12)
+            for g, name in enumerate(table.names):
+                ratio = tuple(float(r @ table.parts[:, g] / sizes[g]) for r in rates)
+                influences = tuple(float(table.fair(f / len(names))[g]) for f in fair)
+                groups.append(GroupChange(name, float(table.sizes[g]), ratio, influences, group_p[at]))  # type: ignore[arg-type]
+                at += 1
+    return Change(
+        names,
+        tuple(names[i] for i in np.flatnonzero(active[0] & ~active[1])),
+        tuple(names[i] for i in np.flatnonzero(~active[0] & active[1])),
+        (_share(one.trace), _share(other.trace)),
+        fleet_p,
+        p,
+        rates,  # type: ignore[arg-type]
+        fair,  # type: ignore[arg-type]
+        tuple(groups),
+    )
+
+
+def _aligned(log: Log, names: Sequence[str]) -> Log:
+    """The log with a column for each of these clients; those that it does not have are unknown in it."""
+    column = {name: n for n, name in enumerate(log.clients)}
+    index = np.array([column.get(name, -1) for name in names])
+    have = index >= 0
+    on = np.where(have, log.trace.on[:, index], False)
+    known: Mask = np.broadcast_to(have, on.shape) if log.trace.known is None else log.trace.known[:, index] & have
+    return replace(log, trace=Trace(on).knowing(np.ascontiguousarray(known)), clients=tuple(names), repeats=None)
+
+
+def _rates(trace: Trace) -> Array:
+    known = np.full(trace.clients, trace.rounds) if trace.known is None else trace.known.sum(0)
+    return np.asarray(trace.on.sum(0) / np.maximum(known, 1))
+
+
+def _share(trace: Trace) -> float:
+    return float(trace.on.sum() / max(trace.on.size if trace.known is None else int(trace.known.sum()), 1))
+
+
+def _parts(roster: Roster | None, names: Sequence[str]) -> Array:
+    """Which part of each client belongs to which group, of all tables, [m, g]."""
+    if roster is None:
+        return np.zeros((len(names), 0))
+    tables, _ = roster.placed(names)
+    return np.concatenate([table.parts for table in tables], axis=1) if tables else np.zeros((len(names), 0))

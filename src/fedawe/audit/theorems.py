@@ -1,0 +1,149 @@
+"""What `fedawe theory` prints, as numbers: for given probabilities, or for a trace as it was."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedawe.audit import theory
+from fedawe.audit.assumption import rounds_depend
+from fedawe.audit.fleet import describe
+from fedawe.availability.dynamics import DYNAMICS, Array, Dynamics
+from fedawe.availability.trace import Trace
+from fedawe.core.errors import UserError
+from fedawe.experiments import names
+
+SMALL = 8  # clients up to which M is printed
+ROUNDS = 2000
+
+
+def numbers(asked: Any, defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """All of it, for the flags that were `asked`; `defaults` are those of the flags that a trace replaces.
+
+    Clients of a trace that are never available are left out, and counted: for them every bound is infinite.
+    """
+    trace = None if asked.trace is None else _recorded(asked, defaults)
+    never = 0
+    if trace is not None:
+        active = trace.on.any(0)
+        never = int((~active).sum())
+        if not active.any():
+            raise UserError(f"{asked.trace}: no client is available in any round")
+        trace = Trace(trace.on[:, active])
+    rounds = asked.rounds if asked.rounds is not None else ROUNDS if trace is None else trace.rounds
+    if rounds < 1 or asked.parameters < 1:
+        raise UserError(f"rounds and parameters must be at least 1, not {rounds} and {asked.parameters}")
+    p = _probabilities(asked, rounds) if trace is None else trace.on.mean(0)[None]  # [T', m]
+    m, delta = p.shape[1], float(p.min())
+    worst, exact = theory.worst_round(p)
+    found: dict[str, Any] = {
+        "m": m,
+        "never": never,
+        "delta": delta,
+        "delta_max": float(p.max()),
+        "rho": {"exact": exact, "round": worst, **_rho(p, delta, trace)},
+        "M": theory.Mixing.of(p[worst]).matrix() if m <= SMALL else None,
+        "staleness": _staleness(p, delta, rounds),
+        "trace": None if trace is None else _measured(trace),
+        "rates": {},
+        "smallest_T": {},
+        "bounds": {},
+        "costs": _costs(p, trace, rounds, asked.parameters),
+    }
+    constants = (asked.steps, asked.smoothness, asked.beta, found["delta_max"], asked.sigma, asked.zeta, asked.gap)
+    for name in ("exact", "delta", "paper") if delta > 0 else ():
+        problem = theory.Problem(m, delta, found["rho"][name], *constants)
+        found["smallest_T"][name] = problem.smallest_T()
+        if name == "exact":
+            eta_l, eta_g = problem.corollary_1(rounds)
+            found["rates"] = {"T": rounds, "eta_l": eta_l, "eta_g": eta_g, "largest": problem.largest_rates()}
+            found["bounds"] = {of: problem.bound(rounds, eta_l, eta_g, of) for of in theory.CONSTANTS}
+    return found
+
+
+def _recorded(asked: Any, defaults: Mapping[str, Any]) -> Trace:
+    """The trace, which says what the flags of probabilities would."""
+    for flag, default in defaults.items():
+        if getattr(asked, flag) != default:
+            raise UserError(f"--trace says who was available; omit --{flag}")
+    trace = Trace.load(asked.trace)
+    return trace if asked.rounds is None else trace.first(asked.rounds)
+
+
+def _probabilities(asked: Any, rounds: int) -> Array:
+    m = asked.clients if asked.clients is not None else len(asked.p) if len(asked.p) > 1 else 100
+    if m < 1 or len(asked.p) not in (1, m):
+        raise UserError(f"p has {len(asked.p)} numbers for {m} clients; give one for all or one for each")
+    if not all(0 <= p <= 1 for p in asked.p):
+        raise UserError(f"p is {' '.join(map(str, asked.p))}; expected probabilities in [0, 1]")
+    spec = names.parse(asked.dynamics, "availability", DYNAMICS)
+    dynamics = spec.build()
+    for fact, what in (("independent_rounds", "rounds"), ("independent_clients", "clients")):
+        if not getattr(dynamics, fact, True):
+            raise UserError(
+                f"{what} of {spec.name} depend on each other, which Assumption 1 excludes; draw a trace and use --trace"
+            )
+    out: Array = dynamics.probabilities(np.arange(rounds), np.broadcast_to(asked.p, m))
+    return out
+
+
+def _rho(p: Array, delta: float, trace: Trace | None) -> dict[str, Any]:
+    m = p.shape[1]
+    equal = float(np.ptp(p, axis=1).max()) == 0
+    return {
+        "trace": theory.rho_of_trace(trace) if trace is not None and m <= theory.DENSE else None,
+        "equal": max(theory.rho_equal(float(row[0]), m) for row in np.unique(p, axis=0)) if equal else None,
+        "delta": theory.rho_simple(delta),
+        "paper": theory.rho_paper(delta, m),
+    }
+
+
+def _staleness(p: Array, delta: float, rounds: int) -> dict[str, Any]:
+    """The moments if rounds are independent, and their bounds."""
+    long = p if len(p) > 1 else np.broadcast_to(p, (rounds, p.shape[1]))
+    first, second = theory.staleness(long)
+    bounds = theory.staleness_bounds(delta) if delta > 0 else (float("inf"), float("inf"))
+    return {
+        "mean": float(first.max()),
+        "square": float(second.max()),
+        "mean_bound": bounds[0],
+        "square_bound": bounds[1],
+    }
+
+
+def _measured(trace: Trace) -> dict[str, Any]:
+    """The moments as they were, whatever depends on what; each of the client for which it is largest."""
+    first, second = theory.staleness_of_trace(trace)
+    fleet = describe(trace)
+    return {
+        "mean": float(first.max()),
+        "square": float(second.max()),
+        "persistence": fleet.persistence,
+        "dependent": rounds_depend(fleet),
+    }
+
+
+def _costs(p: Array, trace: Trace | None, rounds: int, d: int) -> dict[str, Any]:
+    m, k = p.shape[1], float(p.mean(0).sum())
+    fleet = describe(Trace.draw(_As(p), np.ones(m), min(rounds, ROUNDS), seed=0) if trace is None else trace)
+    versions = int(fleet.live_versions.max())
+    return {
+        name: {
+            "server_bytes": 4 * d * cost.server + 8 * cost.scalars,
+            "client_bytes": 4 * d * cost.client,
+            "round_bytes": 4 * d * (cost.down + cost.up),
+        }
+        for name, cost in theory.costs(m, k, versions).items()
+    } | {"live_versions": versions, "k": k, "d": d}
+
+
+@dataclass(frozen=True)
+class _As(Dynamics):
+    """Given probabilities [T', m] as dynamics; the last row goes on."""
+
+    given: Array
+
+    def trajectory(self, t: npt.NDArray[np.int64], p: Array) -> Array:
+        return np.asarray(self.given[np.minimum(t[..., 0], len(self.given) - 1)] * p)

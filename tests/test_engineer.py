@@ -1,0 +1,426 @@
+"""What a fleet engineer asks: what to run and what would change that, what if, what changed, and a gate."""
+
+import json
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+from datetime import UTC, datetime
+
+import numpy as np
+import pytest
+import tyro
+
+import fedawe
+from fedawe.audit import Log, audit, describe, gate, logs, periods, read_roster, whatif
+from fedawe.audit.dealt import dealt, digits, groups_of, labels_of
+from fedawe.audit.logs import Clock, Reader
+from fedawe.audit.recommend import Candidate, choose
+from fedawe.availability.trace import Trace
+from fedawe.cli.audit import Audit
+from fedawe.cli.main import parse
+from fedawe.core.errors import UserError
+from fedawe.experiments.build import algorithm_spec
+
+MONDAY = 1714348800.0  # 2024-04-29T00:00:00Z
+DAY = 144
+CLOCK = Clock(600.0, start=MONDAY)
+
+
+def log_of(on, clock=CLOCK, **more):
+    return Log(Trace(on), tuple(f"c{n:03d}" for n in range(on.shape[1])), clock, (), **more)
+
+
+def command(capsys, *args):
+    tyro.cli(Audit, args=[str(arg) for arg in args], config=(tyro.conf.FlagCreatePairsOff,)).run()
+    return capsys.readouterr().out
+
+
+# Advice.
+
+
+def sparse(seed=0, m=60, days=14):
+    """Clients that are available in long stretches, days apart, some much less than others."""
+    p = np.linspace(0.02, 0.5, m)
+    return Trace.draw(fedawe.Markov(q=0.004), p, DAY * days, seed).on
+
+
+def made(*texts):
+    return {algorithm_spec(text).label: algorithm_spec(text).build() for text in texts}
+
+
+def test_names_with_options_are_considered():
+    """A rule that keeps one number per client goes before one that keeps a model each, if about as close."""
+    found = audit(log_of(sparse()), algorithms=made("fedavg", "fedawe", "fedau:K=2000"))
+    assert found.fleet.multiplier > 15
+    assert found.advice.algorithm == "fedau(K=2000)"
+    rules = made("fedavg", "f3ast:r0=share", "mifa", "fedawe")
+    label = "f3ast(r0=share)"
+    bias, echoes = dict(zip(rules, (0.34, 0.099, 0.09, 0.09), strict=True)), {"fedawe": 110.0}
+    candidates = [Candidate(name, rule, bias[name], echoes.get(name)) for name, rule in rules.items()]
+    assert choose(candidates).name == label
+
+
+@pytest.mark.parametrize(
+    ("text", "keeps"),
+    [("fedavg", False), ("fedau", False), ("f3ast", False), ("fedawe", False), ("mifa", True), ("fedvarp", True)],
+)
+def test_whether_a_rule_keeps_a_model_of_every_client_is_measured(text, keeps):
+    assert Candidate(text, made(text)[text], 0.0, None).keeps_models is keeps
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_remedy_remedies(seed):
+    """Whatever is offered is done, and the advice becomes what was promised."""
+    found = audit(log_of(sparse(seed)))
+    assert found.advice.algorithm != "fedawe"
+    offered = [line for line in found.advice.remedies if "times as long" in line]
+    for line in offered:
+        times = int(line.split("With rounds ")[1].split(" times")[0])
+        again = audit(found.log.longer(times))
+        assert again.advice.algorithm == "fedawe"
+        assert again.fleet.multiplier <= 15
+        assert f"{int(again.fleet.seen.sum())} of 60 clients active" in line
+    for line in (line for line in found.advice.remedies if "max_echo=" in line):
+        limit = int(line.split("max_echo=")[1].split(" ")[0])
+        assert describe(found.log.trace).echo.multiplier(limit) <= 15
+    assert offered or "Neither longer rounds nor a limit on the echo would change that." in found.advice.remedies
+
+
+def test_check_ins_within_a_longer_round_are_joined_and_sessions_are_met_when_it_begins():
+    on = np.zeros((12, 2), dtype=bool)
+    on[1, 0] = on[3, 1] = True
+    assert log_of(on, checkins=True).longer(3).trace.on.tolist() == [[True, False], [False, True], *[[False] * 2] * 2]
+    assert log_of(on).longer(3).trace.on.tolist() == [[False, False], [False, True], *[[False] * 2] * 2]
+
+
+def test_the_first_sentence_names_the_group(tmp_path):
+    on = np.ones((200, 10), dtype=bool)
+    on[:, 6:] = np.random.default_rng(0).random((200, 4)) < 0.1
+    table = tmp_path / "clients.csv"
+    table.write_text(
+        "client,group\n" + "".join(f"c{n:03d},{'home' if n < 6 else 'rarely on Wi-Fi'}\n" for n in range(10))
+    )
+    headline = audit(log_of(on), groups=read_roster(table)).advice.headline
+    assert headline.startswith("Clients of the group rarely on Wi-Fi would have ")
+    assert headline.endswith(" times less influence on a model trained by plain averaging than their number.")
+
+
+# Enrolment: a fleet whose churn, outage and enrolment are known.
+
+
+@pytest.fixture(scope="module")
+def known():
+    """Ten days: 40 clients throughout, 20 that enrol on day 4, 15 that leave on day 6, an outage on day 8."""
+    draw = np.random.default_rng(0)
+    on = Trace.draw(fedawe.Markov(q=0.2), np.full(75, 0.5), DAY * 10, 0).on.copy()
+    on[: DAY * 4, 40:60] = False
+    on[DAY * 6 :, 60:] = False
+    on[DAY * 8 + 30 : DAY * 8 + 60] &= draw.random((30, 75)) < 0.02
+    return on
+
+
+def as_csv(on, path, column="timestamp"):
+    t, i = np.nonzero(on)
+    stamp = [datetime.fromtimestamp(MONDAY + 600 * n + 60, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") for n in t]
+    path.write_text(f"client,{column}\n" + "".join(f"c{c:03d},{at}\n" for c, at in zip(i, stamp, strict=True)))
+    return path
+
+
+def test_what_is_said_of_a_fleet_is_what_was_built_into_it(known, tmp_path):
+    log = logs.read(as_csv(known, tmp_path / "log.csv"))
+    found = {one.kind: one for one in log.findings}
+    assert found["enrolled late"].count == 20
+    assert found["left"].count == 15
+    inside = np.ones_like(known)
+    inside[: DAY * 4, 40:60] = False
+    inside[DAY * 6 :, 60:] = False
+    assert (log.trace.known != inside).mean() < 0.002  # to the first and last sign of life
+    fleet = describe(log.trace, log.clock)
+    np.testing.assert_allclose(fleet.rates[40:], 0.5, atol=0.12)  # not halved by the days before and after
+    assert [start for start, _ in fleet.together.outages] == [DAY * 8 + 30]
+    assert fleet.together.outages[0][1] == pytest.approx(30, abs=2)
+    assert not fleet.drift.fleet_changes
+    ignorant = describe(Trace(known), log.clock)
+    assert ignorant.rates[60:].mean() < 0.35
+    said = audit(log).advice.cautions
+    assert any(line.startswith("35 clients belonged to the fleet for a part of the log only") for line in said)
+    assert any(line.startswith("1 outage: ") for line in said)
+
+
+def test_a_table_says_when_clients_belonged_to_the_fleet(known, tmp_path):
+    rows = ["client,group,enrolled,left"]
+    for n in range(75):
+        late, gone = 40 <= n < 60, n >= 60
+        rows.append(f"c{n:03d},a,{'2024-05-03' if late else ''},{'2024-05-05' if gone else ''}")
+    (tmp_path / "clients.csv").write_text("\n".join(rows) + "\n")
+    roster = read_roster(tmp_path / "clients.csv")
+    log = logs.read(as_csv(known, tmp_path / "log.csv"), roster=roster.clients, enrolled=roster.enrolled)
+    inside = np.ones_like(known)
+    inside[: DAY * 4, 40:60] = False
+    inside[DAY * 6 :, 60:] = False
+    assert (log.trace.known == inside).all()
+
+
+def test_nobody_enrolled_yet_is_no_outage():
+    on = Trace.draw(fedawe.Markov(q=0.2), np.full(50, 0.6), DAY * 7, 0).on.copy()
+    known = np.ones_like(on)
+    on[: DAY * 2, 5:] = known[: DAY * 2, 5:] = False
+    assert describe(Trace(on), CLOCK).together.outages
+    assert describe(Trace(on).knowing(known), CLOCK).together.outages == []
+
+
+def test_an_outage_that_goes_on_is_no_departure(tmp_path):
+    on = Trace.draw(fedawe.Markov(q=0.2), np.full(50, 0.6), DAY * 7, 0).on.copy()
+    on[DAY * 5 :, 5:] = False
+    log = logs.read(as_csv(on, tmp_path / "log.csv"))
+    found = {one.kind: one for one in log.findings}
+    assert found["outage at the end"].count == 45
+    assert "left" not in found
+    assert describe(log.trace, log.clock).together.outages
+
+
+def test_rare_clients_are_not_called_late(tmp_path):
+    """Memoryless clients, some seen a few times only: hardly any may be taken for one that enrolled late or left."""
+    on = np.random.default_rng(0).random((DAY * 14, 200)) < np.geomspace(0.001, 0.2, 200)
+    found = {one.kind: one.count for one in logs.read(as_csv(on, tmp_path / "log.csv")).findings}
+    assert found.get("enrolled late", 0) + found.get("left", 0) <= 4
+
+
+def test_unknown_entries_of_a_trace_are_left_out_of_rates(tmp_path):
+    on = np.random.default_rng(0).random((400, 6)).round() * 1.0
+    on[200:, 0] = np.nan
+    np.savez(tmp_path / "t.npz", on=on)
+    log = logs.read(tmp_path / "t.npz")
+    assert describe(log.trace).rates[0] == pytest.approx(np.nanmean(on[:, 0]))
+    log.save(tmp_path / "again.npz")
+    assert (logs.read(tmp_path / "again.npz").trace.known == ~np.isnan(on)).all()
+
+
+# What if.
+
+
+def test_what_if_is_what_each_log_alone_would_give(known, tmp_path, capsys):
+    path = as_csv(known, tmp_path / "log.csv")
+    reader = Reader((path,))
+    rows = whatif.scenarios(reader, None, whatif.parse(["round=10min,1h", "choose=all,5"]), whatif.default_algorithms())
+    assert [(row.round, row.choose) for row in rows] == [("10min", "all"), ("10min", "5"), ("1h", "all"), ("1h", "5")]
+    hour = audit(logs.read(path, round_length="1h"))
+    row = rows[2]
+    assert row.bias["fedavg"] == hour.influences["fedavg"].among(hour.fleet.seen)
+    assert row.bias["fedawe"] == hour.influences["fedawe"].among(hour.fleet.seen)
+    assert row.multiplier == hour.fleet.multiplier
+    assert row.staleness == hour.fleet.staleness.mean
+    assert row.updates_per_day == pytest.approx(hour.fleet.k.mean() * 24)
+    assert row.advised == hour.advice.algorithm
+    assert rows[1].updates_per_day <= 5 * 144
+    assert rows[1].staleness > rows[0].staleness
+    out = command(capsys, path, "--what-if", "round=1h,3h", "choose=5")
+    assert "What if" in out
+    assert out.split("What if")[1].split("What to run")[0].count("fedawe") >= 1
+
+
+def test_the_server_chooses_among_the_available():
+    trace = Trace.draw(fedawe.Stationary(), np.full(30, 0.5), 200, 0)
+    some = whatif.chosen(trace, 4)
+    assert (some.on <= trace.on).all()
+    assert (some.on.sum(1) == np.minimum(trace.on.sum(1), 4)).all()
+    np.testing.assert_allclose(some.on.mean(0), 4 / 30, atol=0.08)
+
+
+def test_what_if_a_requirement_is_dropped(tmp_path):
+    rows = ["client,timestamp,charging"]
+    rows += [f"a,2024-05-01T{h:02d}:00:00Z,{int(h % 2 == 0)}" for h in range(24)]
+    rows += [f"b,2024-05-01T{h:02d}:00:00Z,1" for h in range(24)]
+    (tmp_path / "log.csv").write_text("\n".join(rows) + "\n")
+    asked = whatif.parse(["require=none,charging", "round=1h"])
+    free, charging = whatif.scenarios(Reader((tmp_path / "log.csv",)), None, asked, whatif.default_algorithms())
+    assert (free.updates_per_day, charging.updates_per_day) == (48, 36)
+
+
+@pytest.mark.parametrize("word", ["round", "round=", "size=3", "choose=0", "choose=some", "round=soon"])
+def test_what_cannot_be_asked(word):
+    with pytest.raises(UserError):
+        whatif.parse([word])
+
+
+def test_traces_are_asked_in_multiples_of_their_rounds(tmp_path):
+    log_of(np.random.default_rng(0).random((300, 5)) < 0.5).save(tmp_path / "t.npz")
+    reader = Reader((tmp_path / "t.npz",))
+    rows = whatif.scenarios(reader, None, whatif.parse(["round=1h"]), whatif.default_algorithms())
+    assert rows[0].rounds == 50
+    with pytest.raises(UserError, match="is no multiple"):
+        whatif.scenarios(reader, None, whatif.parse(["round=15min"]), whatif.default_algorithms())
+
+
+# Two periods.
+
+
+def test_two_weeks_are_compared(tmp_path):
+    on = Trace.draw(fedawe.Markov(q=0.1), np.full(60, 0.5), DAY * 8, 0).on.copy()
+    rest = Trace.draw(fedawe.Markov(q=0.1), np.full(60, 0.5), DAY * 8, 1).on
+    on[DAY * 4 :, :20] &= rest[DAY * 4 :, :20]  # a third of the fleet falls to half
+    on[DAY * 4 :, 58] = on[: DAY * 4, 59] = False
+    (tmp_path / "g.csv").write_text(
+        "client,group\n" + "".join(f"c{n:03d},{'fell' if n < 20 else 'same'}\n" for n in range(60))
+    )
+    change = periods.compare(*periods.split(log_of(on), "2024-05-03"), read_roster(tmp_path / "g.csv"))
+    assert (change.vanished, change.appeared) == (("c058",), ("c059",))
+    groups = {group.name: group for group in change.groups}
+    assert groups["fell"].p < 0.01
+    assert groups["same"].p > 0.05
+    assert groups["fell"].rates[0] == pytest.approx(0.5, abs=0.05)
+    assert groups["fell"].rates[1] == pytest.approx(0.25, abs=0.05)
+    assert groups["fell"].fair[0] == pytest.approx(1, abs=0.1)
+    assert groups["fell"].fair[1] < 0.75
+    assert len([i for i in change.changed if i < 20]) >= 12
+    assert len([i for i in change.changed if 20 <= i < 58]) <= 6
+    assert change.fleet_p < 0.05
+
+
+def test_two_periods_of_one_fleet_are_alike():
+    ps, alarms = [], 0
+    for seed in range(20):
+        on = Trace.draw(fedawe.Markov(q=0.05), np.full(40, 0.4), DAY * 7, seed).on
+        change = periods.compare(*periods.split(log_of(on), "2024-05-02"))
+        alarms += change.fleet_p < 0.05
+        ps += [p for p in change.p_values if np.isfinite(p)]
+    assert alarms <= 4
+    assert np.mean(np.array(ps) < 0.05) <= 0.1
+
+
+def test_the_command_compares_two_files_and_two_parts(known, tmp_path, capsys):
+    one = as_csv(known[: DAY * 5], tmp_path / "one.csv")
+    half = known[: DAY * 5].copy()
+    half[:, 3] = False
+    other = as_csv(half, tmp_path / "other.csv")
+    out = command(capsys, one, "--against", other)
+    assert "1 client vanished (c003)" in out
+    found = json.loads(command(capsys, one, "--split", "2024-05-02", "--json"))
+    assert found["change"]["vanished"] == []
+    with pytest.raises(UserError, match="outside of the log"):
+        command(capsys, one, "--split", "2030-01-01")
+    with pytest.raises(UserError, match="omit one of them"):
+        command(capsys, one, "--split", "2024-05-02", "--against", other)
+
+
+# The gate.
+
+
+@pytest.fixture
+def fleet(tmp_path):
+    on = np.ones((200, 10), dtype=bool)
+    on[:, 6:] = np.random.default_rng(0).random((200, 4)) < 0.1
+    log_of(on).save(tmp_path / "fleet.npz")
+    (tmp_path / "clients.csv").write_text("client,group\n" + "".join(f"c{n:03d},{'ab'[n > 5]}\n" for n in range(10)))
+    return tmp_path / "fleet.npz"
+
+
+def gated(fleet, *more):
+    args = [sys.executable, "-m", "fedawe", "audit", str(fleet), "--groups", str(fleet.parent / "clients.csv"), *more]
+    return subprocess.run(args, capture_output=True, text=True)
+
+
+def test_a_gate_that_fails_says_so_in_one_line_and_exits_with_3(fleet, tmp_path):
+    done = gated(
+        fleet, "--fail-if", "fedavg.bias > 0.2", "fedawe.bias > 0.2", "--junit", str(tmp_path / "g.xml"), "--github"
+    )
+    assert done.returncode == 3
+    assert done.stderr.count("\n") == 1
+    assert done.stderr.startswith("fedawe: gate: fedavg.bias is 0.3")
+    assert "::error title=fedawe audit::fedavg.bias is 0.3" in done.stdout
+    assert "::notice title=fedawe audit::fedawe.bias is" in done.stdout
+    suite = ElementTree.parse(tmp_path / "g.xml").getroot()
+    assert (suite.get("tests"), suite.get("failures")) == ("2", "1")
+    assert [case.find("failure") is not None for case in suite] == [True, False]
+
+
+def test_a_gate_that_holds_lets_pass(fleet):
+    done = gated(fleet, "--fail-if", "group.b.share > 0.5", "fleet.never > 0")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("fedavg.bais > 0.2", "perhaps you meant fedavg.bias"),
+        ("fedavg.bias", "expected a quantity, one of > < >= <= and a number"),
+        ("fedavg.bias > much", "expected a quantity"),
+        ("group.z.share < 0.5", "unknown quantity"),
+    ],
+)
+def test_conditions_that_are_none(fleet, capsys, text, said):
+    with pytest.raises(UserError, match=said):
+        command(capsys, fleet, "--groups", fleet.parent / "clients.csv", "--fail-if", text)
+
+
+def test_what_has_no_value_fails(fleet, capsys):
+    found = audit(log_of(np.random.default_rng(0).random((DAY * 4, 5)) < 0.5))
+    short = audit(Trace(np.ones((5, 2))))
+    assert not gate.judged(found, [gate.Condition.parse("fleet.drift_p < 0.0001")])[0].failed
+    assert gate.judged(short, [gate.Condition.parse("fleet.drift_p < 0.01")])[0].failed
+    assert gate.Condition.parse("fedavg.bias >= 20 %").limit == 0.2
+
+
+# The task that the printed command trains on.
+
+
+def test_labels_depend_on_groups_or_on_availability():
+    rates = np.linspace(0, 1, 20)
+    labels, how = labels_of(rates, None, None)
+    assert how == "classes that depend on availability"
+    assert labels[:2].argmax(1).tolist() == [0, 0]
+    assert labels[-2:].argmax(1).tolist() == [9, 9]
+    np.testing.assert_allclose(labels.sum(1), 1)
+    counts = np.array([[3.0, 1.0], [0.0, 4.0]]) / 4
+    labels, _ = labels_of(rates[:2], counts, "class")
+    np.testing.assert_allclose(labels[0], [0.15, 0.05] * 5)
+    labels, _ = labels_of(rates[:2], np.eye(2), "group")
+    assert labels[0, ::2].sum() == pytest.approx(0.9)
+    assert labels[1, ::2].sum() == pytest.approx(0.1)
+
+
+def test_every_sample_is_dealt_once_by_the_frequencies():
+    y = np.repeat(np.arange(10), 60)
+    frequencies, _ = labels_of(np.linspace(0, 1, 30), None, None)
+    parts = dealt(y, frequencies, np.random.default_rng(0))
+    assert sorted(np.concatenate(parts).tolist()) == list(range(600))
+    assert [np.bincount(y[part], minlength=10).argmax() for part in parts] == [n // 3 for n in range(30)]
+    with pytest.raises(UserError, match="too few for 500 clients"):
+        dealt(y, np.ones((500, 10)), np.random.default_rng(0))
+
+
+def test_the_printed_command_trains_on_labels_that_depend_on_availability(tmp_path, monkeypatch):
+    """Plain averaging forgets what rare clients hold, as the audit says, and the advised rule does not."""
+    monkeypatch.chdir(tmp_path)
+    on = np.random.default_rng(0).random((150, 20)) < np.repeat([0.02, 0.9], 10)
+    group, names = groups_of(on.mean(0), None, ())
+    labels = labels_of(on.mean(0), None, None)[0]
+    log_of(on).save(tmp_path / "fleet.npz", labels=labels, group=group, groups=list(names))
+    task = "fedawe.audit.dealt:digits:trace=fleet.npz"
+    args = ["--dynamics", "fleet.npz", "--task", task, "--algorithms", "fedavg", "fedawe", "--seeds", "0"]
+    parse(["run", *args, "--out", "runs/x", "--evaluate-every", "50"]).run()
+    records = sorted((tmp_path / "runs" / "x").rglob("record.jsonl"))
+    assert len(records) == 2
+    for record in records:
+        lines = [json.loads(line) for line in record.read_text().splitlines()]
+        assert "dealt" in json.dumps(lines[0])
+        last = next(line for line in lines if line.get("round") == 150)
+        each = [last[f"accuracy_{name}"] for name in names]
+        assert last["accuracy_gap"] == pytest.approx(max(each) - min(each))
+        assert any(metric["name"] == "accuracy_gap" for metric in lines[0]["metrics"])
+
+
+def test_the_accuracies_of_groups_are_parts_of_the_accuracy(tmp_path):
+    rates = np.linspace(0, 1, 21)
+    group, names = groups_of(rates, None, ())
+    labels = labels_of(rates, None, None)[0]
+    log_of(np.ones((5, 21), dtype=bool)).save(tmp_path / "f.npz", labels=labels, group=group, groups=list(names))
+    task = digits(0, str(tmp_path / "f.npz"))
+    found = task.evaluate(task.initial(0))
+    sizes = np.array([task.sizes[group == n].sum() for n in range(3)])
+    parts = np.array([found[f"accuracy_{name}"] for name in names])
+    assert sizes @ parts / sizes.sum() == pytest.approx(found["train_accuracy"])
+    assert found["accuracy_gap"] == pytest.approx(np.ptp(parts))
+    log_of(np.ones((5, 2), dtype=bool)).save(tmp_path / "g.npz")
+    with pytest.raises(UserError, match="has no label frequencies"):
+        digits(0, str(tmp_path / "g.npz"))
