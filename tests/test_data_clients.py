@@ -22,7 +22,6 @@ from fedawe.experiments.settings import Settings
 from fedawe.tasks import (
     Classification,
     Data,
-    Dense,
     classification,
     from_arrays,
     hold_out,
@@ -30,6 +29,7 @@ from fedawe.tasks import (
     natural_partition,
     partition_of,
 )
+from fedawe.tasks.models import dense
 from fedawe.tasks.named import NamedTask
 from fedawe.testing import check_task
 
@@ -180,7 +180,7 @@ def plain(x: torch.Tensor, rows: np.ndarray) -> tuple[torch.Tensor, torch.Tensor
 def test_samples_that_nobody_or_everybody_has():
     """Train metrics are over the samples that clients have; F is the mean of the clients' means."""
     parts = [np.array([3, 5, 7]), np.array([5, 40]), np.array([59])]
-    task = Classification(data(), Dense((5, 3)), parts)
+    task = Classification(data(), dense((5, 3)), parts)
     x = task.initial(0)
     found = task.evaluate(x)
     hit, loss = plain(x, np.array([3, 5, 7, 40, 59]))
