@@ -157,6 +157,25 @@ def test_a_forward_method_as_people_write_it() -> None:
     assert functions == ["conv2d", "max_pool2d", "relu", "flatten", "linear", "tanh", "dropout", "linear"]
 
 
+class Shared(nn.Module):
+    """What a ReLU makes is pooled and used as it is, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.out = nn.Conv2d(3, 16, 3, padding=1), nn.Linear(16, modules.CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = functional.relu(self.conv(x))
+        most, mean = functional.max_pool2d(h, 8), functional.adaptive_avg_pool2d(h, 1)
+        return self.out(torch.flatten(most + mean, 1))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_pooling_does_not_overtake_a_relu_that_is_used_elsewhere(dtype: torch.dtype) -> None:
+    agree(Shared, (3, 8, 8), "layers", 2, dtype)
+    agree(Shared, (3, 8, 8), "layers", 1, dtype)
+
+
 class Twice(nn.Module):
     """The same layer twice, and a weight that two layers share."""
 
