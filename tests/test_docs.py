@@ -3,6 +3,7 @@
 import contextlib
 import io
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,6 @@ def test_every_option_of_the_readme_exists():
 
     for page in PAGES:
         for line in re.findall(r"^fedawe (.+)$", page.read_text(), re.MULTILINE):
-            words = line.split("(")[0].split("#")[0].split()
+            words = shlex.split(line.split(" (")[0], comments=True)
             if words[0] != "demo" and not words[0].startswith("-"):
                 parse(words)

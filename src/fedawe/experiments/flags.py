@@ -32,7 +32,7 @@ Pair = Annotated[
         metavar="INT INT",
         instance_from_str=lambda words: (int(words[0]), int(words[1])),
         is_instance=lambda value: value is None or isinstance(value, tuple),
-        str_from_instance=lambda value: [str(each) for each in value],
+        str_from_instance=lambda value: [str(each) for each in value or ()],
     ),
 ]
 Numbers = Annotated[tuple[float, ...], _hint]
