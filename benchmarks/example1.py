@@ -24,7 +24,7 @@ def algorithms(p: Any) -> dict[str, Any]:
         "FedAvg-all": fedawe.FedAvgAll(),
         "FedAvg-known": fedawe.FedAvgKnown(p),
         "FedAU": fedawe.FedAU(),
-        "F3AST": fedawe.F3AST(),
+        'F3AST, normalise="clients"': fedawe.F3AST(normalise="clients"),
         "MIFA": fedawe.MIFA(),
         "FedVARP": fedawe.FedVARP(),
         "FedProx": fedawe.FedProx(),
