@@ -41,12 +41,13 @@ class Workload:
     wanted: float
     samples: int  # of each client
     batches: Rule = "iid"
-    by_hand: int = 2  # how many clients the hand-written loop trains in a turn
+    by_hand: int = 2  # how many clients the hand-written loop trains at a time
+    text: bool = False
 
     def data(self) -> tuple[Tensor, Tensor]:
         draw = torch.Generator().manual_seed(0)
         n = CLIENTS * self.samples
-        if self.shape == (LENGTH,):
+        if self.text:
             text = torch.randint(CHARACTERS, (n, LENGTH + 1), generator=draw)
             return text[:, :-1].contiguous(), text[:, -1].contiguous()
         return torch.randn(n, *self.shape, generator=draw), torch.randint(10, (n,), generator=draw)
@@ -54,12 +55,14 @@ class Workload:
 
 WORKLOADS = {
     "svhn": Workload("the paper's SVHN network, batch 128", cnn, (3, 32, 32), 20, 128, 2.8, 256),
-    "small": Workload("the same at 16 x 16, batch 32", partial(cnn, 16), (3, 16, 16), 20, 32, 4.0, 128, by_hand=10),
-    "mlp": Workload("64-64-10 MLP, epochs rule, batch 32", mlp, (64,), 30, 32, 25.0, 200, "epochs", by_hand=30),
+    "small": Workload("the same at 16 x 16, batch 32", partial(cnn, 16), (3, 16, 16), 20, 32, 4.0, 128),
+    "mlp": Workload("64-64-10 MLP, epochs rule, batch 32", mlp, (64,), 30, 32, 25.0, 200, "epochs", by_hand=5),
     "resnet_group": Workload("ResNet-8, GroupNorm, batch 32", resnet8_group, (3, 32, 32), 10, 32, 1.8, 64),
     "resnet_batch": Workload("ResNet-8, BatchNorm, batch 32", resnet8_batch, (3, 32, 32), 10, 32, 1.8, 64),
-    "lstm": Workload("character LSTM of 128, batch 16", CharacterLSTM, (LENGTH,), 20, 16, 1.5, 64),
-    "transformer": Workload("transformer, 2 layers of 64, batch 16", Transformer, (LENGTH,), 20, 16, 1.5, 64),
+    "lstm": Workload("character LSTM of 128, batch 16", CharacterLSTM, (LENGTH,), 20, 16, 1.5, 64, text=True),
+    "transformer": Workload(
+        "transformer, 2 layers of 64, batch 16", Transformer, (LENGTH,), 20, 16, 1.5, 64, text=True
+    ),
 }
 
 

@@ -107,6 +107,7 @@ def header_of(label: str, seed: int, shared: Mapping[str, Any], task: str, clien
     base, _, options = label.partition("(")
     kind, name = CLASS_OF.get(base, (f"my.rules:{base.title()}", base))
     own = dict(option.split("=", 1) for option in options.rstrip(")").split(",") if "=" in option)
+    own.pop("eta0", None)  # how clients train is not an option of the algorithm
     local = {"class": "fedawe.training.local:Local", "rate": {"class": "fedawe.training.local:Rate", "eta0": 0.1}}
     return {
         "kind": "header",

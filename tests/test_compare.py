@@ -422,10 +422,10 @@ def test_the_folder_of_a_deployment_is_an_experiment_with_one_run(tmp_path: Path
     assert [(run.label, run.seed, run.status) for run in found.runs.runs] == [("fedawe", 3, "complete")]
     assert found.runs.traces[3].rounds == 60
     assert found.compare().metric.name == "test_perplexity"
-    assert found.runs.runs[0].series("refused_late") == dict.fromkeys(range(5, 61, 5), 2)
+    assert found.runs.runs[0].series("refused.late") == dict.fromkeys(range(5, 61, 5), 2)
     frame = found.frame()
     assert len(frame) == 13
-    assert set(frame.refused_late.dropna()) == {2}
+    assert set(frame["refused.late"].dropna()) == {2}
     assert set(frame.closed.dropna()) == {"quorum"}
     assert set(frame.clients) == {30}  # of the header, not the list of a line
     assert set(frame["deployment.config.lr"]) == {0.1}

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import safetensors.torch
 import samples
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -21,10 +22,12 @@ from torch import nn
 import fedawe
 from fedawe.cli.main import main
 from fedawe.core.errors import UserError
-from fedawe.experiments import schedule as suite
-from fedawe.experiments.schedule import Execution
-from fedawe.experiments.settings import Contender, Settings, stored
-from fedawe.results import write_csv, write_tensorboard
+from fedawe.experiments.build import experiment_of
+from fedawe.experiments.settings import Settings
+from fedawe.results.events import write_tensorboard
+from fedawe.results.frame import below, frame, write_csv
+from fedawe.tasks import Classification, ModuleNetwork
+from fedawe.tasks.data import load
 from fedawe.tasks.models import paper
 
 LABELS = ("fedawe", "fedavg(eta0=0.25)", "mifa")
@@ -34,10 +37,15 @@ LABELS = ("fedawe", "fedavg(eta0=0.25)", "mifa")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of two experiments."""
     out = tmp_path_factory.mktemp("whole") / "runs"
-    settings = {"eta0": 0.1, "p": [], "schedule": "paper"}
-    samples.experiment(out / "digits" / "sine", LABELS, (0, 1), settings=settings)
-    samples.experiment(out / "q", ("fedawe",), (3,), task="quadratic", settings={"eta0": 0.005, "p": [0.9, 0.3]})
+    own = {"fedavg(eta0=0.25)": {"rate": {"class": "fedawe.training.local:Rate", "eta0": 0.25}}}
+    samples.experiment(out / "digits" / "sine", LABELS, (0, 1), locals_=own)
+    samples.experiment(out / "q", ("fedawe",), (3,), task="quadratic", header={"p": [0.9, 0.3]})
     return out
+
+
+def everything(folder: Path) -> pd.DataFrame:
+    """The table of all experiments in a folder."""
+    return frame(below(folder, pytest.fail))
 
 
 @pytest.fixture
@@ -76,61 +84,63 @@ def test_importing_fedawe_imports_none_of_these_tools():
 
 
 def test_a_row_for_every_evaluation(whole: Path):
-    frame = fedawe.load(whole)
+    found = everything(whole)
     keys = ["folder", "label", "seed", "round"]
-    assert not frame.duplicated(keys).any()
+    assert not found.duplicated(keys).any()
     seen = 0
     for place, labels, seeds in (("digits/sine", LABELS, (0, 1)), ("q", ("fedawe",), (3,))):
         for label in labels:
             for seed in seeds:
-                part = frame[(frame.folder == place) & (frame.label == label) & (frame.seed == seed)]
+                part = found[(found.folder == place) & (found.label == label) & (found.seed == seed)]
                 lines = raw(whole / place, label, seed)
                 assert part["round"].tolist() == [line["round"] for line in lines] == list(range(0, 61, 5))
                 for name in set(lines[0]) - {"kind", "crc", "test_accuracy_by_class", "latest_test_accuracy_by_class"}:
                     assert part[name].tolist() == [line[name] for line in lines]
                 seen += len(part)
-    assert seen == len(frame) == 7 * 13
+    assert seen == len(found) == 7 * 13
 
 
 def test_classes_are_columns(whole: Path):
-    frame = fedawe.load(whole / "digits" / "sine")
-    by_class = frame[(frame.label == "fedawe") & (frame.seed == 1)].filter(regex=r"^test_accuracy_class_\d+$")
+    found = fedawe.load(whole / "digits" / "sine").frame()
+    by_class = found[(found.label == "fedawe") & (found.seed == 1)].filter(regex=r"^test_accuracy_class_\d+$")
     assert list(by_class) == [f"test_accuracy_class_{c}" for c in range(10)]
     assert by_class.to_numpy().tolist() == [
         line["test_accuracy_by_class"] for line in raw(whole / "digits" / "sine", "fedawe", 1)
     ]
-    assert frame.loc[frame.label == "mifa", "latest_test_accuracy_class_9"].isna().all()
-    assert frame.loc[frame.label == "fedawe", "latest_test_accuracy_class_9"].notna().all()
+    assert found.loc[found.label == "mifa", "latest_test_accuracy_class_9"].isna().all()
+    assert found.loc[found.label == "fedawe", "latest_test_accuracy_class_9"].notna().all()
 
 
 def test_columns_are_tidy(whole: Path):
-    frame = fedawe.load(whole)
-    first = ["folder", "task", "model", "dynamics", "label", "algorithm", "seed", "status", "finished", "round"]
-    assert list(frame.columns[:10]) == first
-    assert list(frame.columns).index("clients") > list(frame.columns).index(
-        "test_accuracy_class_9"
-    )  # settings are last
-    assert not {"kind", "crc", "settings"} & set(frame.columns)
-    assert frame.dtypes[["seed", "round", "clients"]].eq("int64").all()
-    assert frame.finished.dtype == bool
-    assert frame.finished.all()
-    assert not frame.map(lambda cell: isinstance(cell, list | dict | tuple)).any(axis=None)
-    assert set(frame.algorithm) == {"fedawe", "fedavg", "mifa"}
-    assert frame.groupby("task")["p"].first().to_dict()["quadratic"] == "0.9 0.3"
-    assert frame.loc[frame.task == "digits", "p"].isna().all()
+    found = everything(whole)
+    first = ["folder", "task", "availability", "label", "name", "algorithm", "seed", "status", "finished", "round"]
+    columns = list(found.columns)
+    assert columns[:10] == first
+    assert columns.index("clients") > columns.index("test_accuracy_class_9")  # settings are last
+    assert not {"kind", "crc", "metrics", "parameters", "versions"} & set(columns)
+    assert found.dtypes[["seed", "round", "clients"]].eq("int64").all()
+    assert found.finished.dtype == bool
+    assert found.finished.all()
+    assert not found.map(lambda cell: isinstance(cell, list | dict | tuple)).any(axis=None)
+    assert set(found.algorithm) == {"FedAWE", "FedAvg", "MIFA"}
+    assert set(found.name) == {"FedAWE", "FedAvg (eta0=0.25)", "MIFA"}
+    assert found.groupby("folder")["p"].first().to_dict()["q"] == "0.9 0.3"
+    assert found.loc[found.task == "digits", "p"].isna().all()
+    assert set(found.loc[found.task == "digits", "task.model"]) == {"mlp"}
 
 
-def test_a_learning_rate_of_its_own_is_the_one_in_the_row(whole: Path):
-    rates = fedawe.load(whole).groupby(["folder", "label"])["eta0"].agg(["min", "max"])
+def test_hyper_parameters_are_columns(whole: Path):
+    rates = everything(whole).groupby(["folder", "label"])["local.rate.eta0"].agg(["min", "max"])
     assert rates.loc[("digits/sine", "fedavg(eta0=0.25)")].tolist() == [0.25, 0.25]
     assert rates.loc[("digits/sine", "mifa")].tolist() == [0.1, 0.1]
-    assert rates.loc[("q", "fedawe")].tolist() == [0.005, 0.005]
+    kinds = everything(whole).groupby("label")["algorithm.class"].unique()
+    assert kinds["mifa"].tolist() == ["fedawe.algorithms.memory:MIFA"]
 
 
 def test_one_folder_has_its_own_name(whole: Path, monkeypatch):
-    assert set(fedawe.load(str(whole / "q")).folder) == {"q"}
+    assert set(fedawe.load(str(whole / "q")).frame().folder) == {"q"}
     monkeypatch.chdir(whole / "q")
-    assert set(fedawe.load(".").folder) == {"q"}
+    assert set(fedawe.load(".").frame().folder) == {"q"}
 
 
 @pytest.mark.parametrize(
@@ -138,20 +148,20 @@ def test_one_folder_has_its_own_name(whole: Path, monkeypatch):
 )
 def test_runs_that_are_not_complete_are_there_as_far_as_they_went(own: Path, spoil, status: str, rows: int):
     spoil(own / "digits" / "sine", "mifa", 0)
-    frame = fedawe.load(own)
-    part = frame[~frame.finished]
+    found = everything(own)
+    part = found[~found.finished]
     assert set(zip(part.label, part.seed, part.status, strict=True)) == {("mifa", 0, status)}
     assert part["round"].tolist() == list(range(0, 61, 5))[: len(part)]
     assert len(part) in (rows, rows - 1)
-    assert len(frame) == 6 * 13 + len(part)
+    assert len(found) == 6 * 13 + len(part)
 
 
 def test_damage_is_warned_of_and_what_is_before_it_kept(own: Path):
     samples.damage(own / "digits" / "sine", "mifa", 0)
     with pytest.warns(UserWarning, match=r"mifa/seed-0/record.jsonl:4: the line is damaged") as said:
-        frame = fedawe.load(own)
+        found = fedawe.load(own / "digits" / "sine").frame()
     assert [warning.filename for warning in said] == [__file__]
-    assert frame[frame.status == "damaged"][["label", "seed", "round"]].to_numpy().tolist() == [
+    assert found[found.status == "damaged"][["label", "seed", "round"]].to_numpy().tolist() == [
         ["mifa", 0, 0],
         ["mifa", 0, 5],
     ]
@@ -161,16 +171,16 @@ def test_a_folder_in_which_nothing_was_evaluated_is_an_empty_table(own: Path):
     for seed in (0, 1):
         for label in LABELS:
             samples.record(own / "digits" / "sine", label, seed).unlink()
-    frame = fedawe.load(own / "digits" / "sine")
-    assert len(frame) == 0
-    assert {"label", "round", "clients"} <= set(frame.columns)
+    found = fedawe.load(own / "digits" / "sine").frame()
+    assert len(found) == 0
+    assert {"label", "round"} <= set(found.columns)
 
 
 @pytest.mark.parametrize("tool", ["pandas", "tensorboard"])
 def test_a_tool_that_is_not_there_is_named(whole: Path, tmp_path: Path, monkeypatch, tool: str):
     monkeypatch.setitem(sys.modules, tool, None)
     with pytest.raises(UserError, match=rf"{tool}; install it with: pip install 'fedawe\[export\]'"):
-        fedawe.load(whole) if tool == "pandas" else write_tensorboard(whole, tmp_path / "tb")
+        everything(whole) if tool == "pandas" else write_tensorboard(whole, tmp_path / "tb")
     write_csv(whole, tmp_path / "x.csv")  # needs neither
 
 
@@ -180,23 +190,22 @@ def test_a_tool_that_is_not_there_is_named(whole: Path, tmp_path: Path, monkeypa
 def test_the_csv_is_the_same_table(whole: Path, tmp_path: Path, monkeypatch, capsys):
     out = tmp_path / "new" / "all.csv"
     assert says(monkeypatch, capsys, "export", str(whole), "--out", str(out)) == (0, f"{out}\n", "")
-    frame = fedawe.load(whole)
-    pd.testing.assert_frame_equal(pd.read_csv(out), frame)
+    pd.testing.assert_frame_equal(pd.read_csv(out), everything(whole))
     with out.open(newline="") as file:
         rows = list(csv.DictReader(file))
     line = raw(whole / "digits" / "sine", "fedavg(eta0=0.25)", 1)[4]
     row = next(r for r in rows if (r["label"], r["seed"], r["round"]) == ("fedavg(eta0=0.25)", "1", "20"))
     assert float(row["test_accuracy"]) == line["test_accuracy"]
-    assert row["latest_test_accuracy"] == row["clip_grad"] == ""
+    assert row["latest_test_accuracy"] == row["local.clip_grad"] == ""
 
 
 def test_exports_have_a_place_of_their_own(own: Path, monkeypatch, capsys):
-    before = fedawe.load(own)
+    before = everything(own)
     for folder in (own, own / "q"):
         assert says(monkeypatch, capsys, "export", str(folder))[1] == f"{folder / 'records.csv'}\n"
         said = says(monkeypatch, capsys, "export", str(folder), "--format", "tensorboard")
         assert said == (0, f"{folder / 'tensorboard'}\n", "")
-    pd.testing.assert_frame_equal(fedawe.load(own), before)  # they are not taken for runs
+    pd.testing.assert_frame_equal(everything(own), before)  # they are not taken for runs
 
 
 def test_damage_is_told_on_the_command_line(own: Path, monkeypatch, capsys):
@@ -242,7 +251,7 @@ def test_tensorboard_reads_what_the_records_say(whole: Path, tmp_path: Path):
         "diagnostics",
     }
     quadratic = accumulated(tmp_path / "tb/q/fedawe/seed-3")
-    assert set(quadratic.Tags()["scalars"]) == {"distance/optimum", "loss/objective", "diagnostics/active"}
+    assert set(quadratic.Tags()["scalars"]) == {"metrics/distance", "metrics/loss", "diagnostics/active"}
 
 
 def test_one_experiment_needs_no_folder_of_its_own(whole: Path, tmp_path: Path):
@@ -254,7 +263,7 @@ def test_wall_time_is_when_the_run_was(own: Path, tmp_path: Path):
     ended = 1_700_000_000
     os.utime(samples.record(own / "q", "fedawe", 3), (ended, ended))
     write_tensorboard(own / "q", tmp_path / "tb")
-    scalars = accumulated(tmp_path / "tb/fedawe/seed-3").Scalars("distance/optimum")
+    scalars = accumulated(tmp_path / "tb/fedawe/seed-3").Scalars("metrics/distance")
     elapsed = [line["elapsed_seconds"] for line in raw(own / "q", "fedawe", 3)]
     assert [event.wall_time for event in scalars] == pytest.approx(
         [ended - 9 + seconds for seconds in elapsed], abs=1e-3
@@ -269,10 +278,10 @@ def test_seeds_are_trials_of_one_set_of_hyper_parameters(whole: Path, tmp_path: 
         info = HParamsPluginData.FromString(metadata.plugin_data.content).session_start_info
         groups[run], said[run] = info.group_name, info.hparams
     assert groups["fedawe/seed-0"] == groups["fedawe/seed-1"] != groups["fedavg(eta0=0.25)/seed-0"]
-    assert said["fedavg(eta0=0.25)/seed-0"]["eta0"].number_value == 0.25
-    assert said["fedawe/seed-0"]["algorithm"].string_value == "fedawe"
+    assert said["fedavg(eta0=0.25)/seed-0"]["local.rate.eta0"].number_value == 0.25
+    assert said["fedawe/seed-0"]["label"].string_value == "fedawe"
     assert said["fedawe/seed-0"]["clients"].number_value == 30
-    assert "clip_grad" not in said["fedawe/seed-0"]
+    assert "local.clip_grad" not in said["fedawe/seed-0"]
 
 
 def test_exporting_again_shows_what_is_there_now(own: Path, tmp_path: Path):
@@ -320,19 +329,21 @@ def test_what_a_link_leads_to_is_not_ours(own: Path, tmp_path: Path):
     write_tensorboard(own, tmp_path / "tb")
     (tmp_path / "photos").mkdir()
     (tmp_path / "tb" / "link").symlink_to(tmp_path / "photos")
-    with pytest.raises(UserError, match="something else than event files"):
+    with pytest.raises(UserError, match="holds other files than"):
         write_tensorboard(own, tmp_path / "tb")
 
 
+NOT_OURS = "exists and is not a table that `fedawe export` wrote; choose another --out"
+OTHERS = "exists and holds other files than `fedawe export` writes; choose another --out"
 MISTAKES = [
     ("export none", "none: no such folder"),
     ("export photos", "photos: holds no experiment"),
     ("export none --format tensorboard --out a/b", "none: no such folder"),
-    ("export runs --out notes.csv", "notes.csv exists and is not a table of ours; choose another --out"),
-    ("export runs --out photos", "photos exists and is not a table of ours; choose another --out"),
-    ("export runs --format tensorboard --out photos", "photos exists and holds something else than event files of"),
-    ("export runs --format tensorboard --out notes.csv", "notes.csv exists and holds something else than event files"),
-    ("export runs --format tensorboard --out tb", "tb exists and holds something else than event files of ours"),
+    ("export runs --out notes.csv", f"notes.csv {NOT_OURS}"),
+    ("export runs --out photos", f"photos {NOT_OURS}"),
+    ("export runs --format tensorboard --out photos", f"photos {OTHERS}"),
+    ("export runs --format tensorboard --out notes.csv", f"notes.csv {OTHERS}"),
+    ("export runs --format tensorboard --out tb", f"tb {OTHERS}"),
     ("export runs --out notes.csv/x.csv", "cannot make the folder notes.csv"),
     ("export runs --format tensorboard --out notes.csv/tb", "cannot make the folder"),
     ("export runs --format excel", "invalid choice 'excel'"),
@@ -362,8 +373,7 @@ def test_mistakes_are_one_line_and_change_nothing(own: Path, tmp_path, monkeypat
 def trained(out: Path, algorithm: str = "fedawe", **settings: object) -> Path:
     """The folder of a short run."""
     made = Settings(**{"clients": 8, "alpha": 1.0, "rounds": 6, "batch": 16, "evaluate_every": 3, **settings})
-    execution = Execution(engine="stacked", workers=1, device="cpu")
-    list(suite.run(made, [Contender.parse(algorithm)], (0,), out, command="test", execution=execution))
+    experiment_of(made, [algorithm], (0,)).run(out, engine="stacked", workers=1, device="cpu")
     return out / algorithm / "seed-0"
 
 
@@ -428,13 +438,13 @@ def test_a_module_that_does_not_fit_is_refused_and_untouched(runs, tmp_path):
     alone = shutil.copy(runs["mlp"] / "model.safetensors", tmp_path / "m.safetensors")  # without its record
     for path, module, said in (
         (runs["mlp"], Mine(32), r"inner.weight of the module has the shape \[32, 64\], expected \[64, 64\]"),
-        (runs["mlp"], nn.Linear(64, 64), r"the module has 2 tensors of parameters, expected 4"),
+        (runs["mlp"], nn.Linear(64, 64), r"the module has 2 tensors, expected 4"),
         (runs["mlp"], nn.Linear(64, 74, bias=False), r"weight of the module has the shape \[74, 64\]"),
-        (runs["mlp"], nn.Sequential(Mine(), nn.Linear(1, 1)), "the module has 6 tensors of parameters, expected 4"),
+        (runs["mlp"], nn.Sequential(Mine(), nn.Linear(1, 1)), "the module has 6 tensors, expected 4"),
         (runs["mlp"], nn.LazyLinear(3), "parameters without a shape"),
         (runs["mlp"], Mine, "module is the class Mine; expected an object of torch.nn.Module"),
         (runs["mlp"], {}, "module is a dict; expected"),
-        (alone, Mine(32), "the module has 2410 parameters, expected 4810"),
+        (alone, Mine(), r"has no inner\.weight, which the module has; it has 1\.bias, 1\.weight, 3\.bias, 3\.weight"),
     ):
         before = [parameter.clone() for parameter in module.parameters()] if isinstance(module, Mine) else []
         with pytest.raises(UserError, match=said):
@@ -447,7 +457,8 @@ def test_without_its_record_a_model_needs_a_module(runs, tmp_path):
     alone = shutil.copy(runs["mlp"] / "model.safetensors", tmp_path / "m.safetensors")
     with pytest.raises(UserError, match=r"4810 numbers whose network is not known; give the nn.Module they belong to"):
         fedawe.load_model(alone)
-    assert torch.equal(fedawe.load_model(alone, Mine()).inner.weight, fedawe.load_model(runs["mlp"])[1].weight)
+    same = nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
+    assert torch.equal(fedawe.load_model(alone, same)[1].weight, fedawe.load_model(runs["mlp"])[1].weight)
 
 
 def test_models_that_are_not_to_be_had(runs, tmp_path, whole):
@@ -474,8 +485,8 @@ def test_models_that_are_not_to_be_had(runs, tmp_path, whole):
         (tmp_path / "m.safetensors").write_bytes(content)
         with pytest.raises(UserError, match="cannot be read as safetensors"):
             fedawe.load_model(tmp_path / "m.safetensors", Mine())
-    (tmp_path / "m.safetensors").write_bytes(fedawe.results.model.safetensors.torch.save({"w": torch.zeros(2)}))
-    with pytest.raises(UserError, match="is not a model of ours; expected one vector, x, not w"):
+    (tmp_path / "m.safetensors").write_bytes(safetensors.torch.save({"w": torch.zeros(2)}))
+    with pytest.raises(UserError, match=r"has no inner\.weight, which the module has; it has w"):
         fedawe.load_model(tmp_path / "m.safetensors", Mine())
 
 
@@ -486,7 +497,7 @@ def _flip(path: Path) -> None:
 
 
 def test_a_quadratic_has_no_network_of_its_own(tmp_path):
-    run = trained(tmp_path / "q", task="quadratic", clients=2)
+    run = trained(tmp_path / "q", task="quadratic", clients=2, alpha=None)
     with pytest.raises(UserError, match="1 numbers whose network is not known"):
         fedawe.load_model(run)
     x = fedawe.load_model(run, nn.Linear(1, 1, bias=False).double()).weight.item()
@@ -505,7 +516,7 @@ def test_a_quadratic_has_no_network_of_its_own(tmp_path):
     ],
 )
 def test_the_network_is_known_without_the_data(tmp_path, monkeypatch, name, shape, classes, model):
-    """The record and the number of parameters tell it, also where the data set is gone."""
+    """The record says it, also where the data set is gone."""
     monkeypatch.chdir(tmp_path)
     draw = np.random.default_rng(0)
     y = np.arange(60) % classes
@@ -527,21 +538,70 @@ def test_a_model_of_stored_images(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("FEDAWE_DATA", str(tmp_path / "kept"))
     assert says(monkeypatch, capsys, "data", "add", "own", str(tmp_path / "own.npz"))[0] == 0
     run = trained(tmp_path / "x", "fedavg", task="own", image_size=8, clients=2, rounds=3)
-    data = stored("own", None).shrunk(8)
+    data = load("own").shrunk(8)
     with torch.no_grad():
         outputs = fedawe.load_model(run)(data.inputs(data.x_test, torch.arange(40)))
     assert float((outputs.argmax(1) == data.y_test).double().mean()) == last(run)["test_accuracy"]
     assert float(nn.functional.cross_entropy(outputs, data.y_test)) == pytest.approx(last(run)["test_loss"], rel=1e-5)
 
 
-def test_a_network_that_could_be_two_is_not_guessed(tmp_path, monkeypatch):
-    """Of three classes, a small CNN for grey images of 8 x 16 has as many parameters as one for colour images."""
-    monkeypatch.chdir(tmp_path)
-    x, y = np.zeros((30, 8, 16), dtype=np.float32), np.arange(30) % 3
-    np.savez("two.npz", x_train=x, y_train=y, x_test=x, y_test=y)
-    run = trained(Path("x"), "fedavg", task="two.npz", model="cnn", clients=2, rounds=1)
-    with pytest.raises(UserError, match=r"whose network is not known; give the nn.Module"):
-        fedawe.load_model(run)
+class Normed(nn.Module):
+    def __init__(self, names: tuple[str, ...] = ("a", "norm", "b")):
+        super().__init__()
+        layers = {"a": nn.Linear(64, 12), "norm": nn.BatchNorm1d(12), "b": nn.Linear(12, 10)}
+        for name in names:
+            self.add_module(name, layers[name])
+
+    def forward(self, x):
+        return self.b(self.norm(self.a(x.flatten(1))).relu())
+
+
+@pytest.fixture(scope="module")
+def normed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of a module with buffers of its own."""
+    data = fedawe.digits()
+    parts = np.array_split(np.arange(len(data.y_train)), 4)
+    experiment = fedawe.Experiment(
+        task=Classification(data, ModuleNetwork(Normed), parts),
+        algorithms={"fedavg": fedawe.FedAvg()},
+        availability=fedawe.Stationary(),
+        p=0.8,
+        local=fedawe.Local(batch=16, steps=4),
+        rounds=3,
+        seeds=(0,),
+    )
+    out = tmp_path_factory.mktemp("normed")
+    experiment.run(out)
+    return out / "fedavg" / "seed-0"
+
+
+def test_a_module_with_buffers_gets_them_by_name(normed):
+    """Also where the module's tensors are in another order."""
+    data = fedawe.digits()
+    for names in (("a", "norm", "b"), ("b", "norm", "a")):
+        net = fedawe.load_model(normed, Normed(names))
+        assert float((net(data.x_test).argmax(1) == data.y_test).double().mean()) == last(normed)["test_accuracy"]
+        assert net.norm.running_mean.abs().sum() > 0
+    with pytest.raises(UserError, match=r"numbers whose network is not known; give the nn\.Module"):
+        fedawe.load_model(normed)
+    other = Normed()
+    other.a = nn.Linear(64, 10)
+    with pytest.raises(UserError, match=r"a\.weight of the module has the shape \[10, 64\], expected \[12, 64\]"):
+        fedawe.load_model(normed, other)
+
+
+def test_named_tensors_of_a_deployment_are_loaded_by_name(normed, tmp_path):
+    net = fedawe.load_model(normed, Normed())
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(safetensors.torch.save(dict(reversed(net.state_dict().items()))))
+    again = fedawe.load_model(path, Normed(("norm", "b", "a")))
+    assert all(torch.equal(tensor, again.state_dict()[name]) for name, tensor in net.state_dict().items())
+    with pytest.raises(UserError, match=r"has no inner\.weight, which the module has"):
+        fedawe.load_model(path, Mine())
+    more = {**net.state_dict(), "more": torch.zeros(1)}
+    path.write_bytes(safetensors.torch.save(more))
+    with pytest.raises(UserError, match="has more, which the module does not have"):
+        fedawe.load_model(path, Normed())
 
 
 @pytest.mark.parametrize(("hidden", "dropout"), [((128,), 0.0), ((256, 64), 0.0), ((512, 256), 0.2)])

@@ -18,7 +18,7 @@ from fedawe.algorithms.base import pack, unpack
 from fedawe.algorithms.versions import Versions
 from fedawe.core.errors import UserError
 from fedawe.deploy import checkpoint, digits, store
-from fedawe.deploy.about import header_of
+from fedawe.deploy.about import deployment_header
 from fedawe.deploy.checkpoint import run_of
 from fedawe.deploy.replay import deployed, main, replay
 from fedawe.deploy.store import Store
@@ -203,7 +203,7 @@ def test_two_server_apps_do_not_share_a_folder(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(checkpoint, "PATIENCE", 0.0)
     strategy = strategy_on(unsteady(), tmp_path)
     layout = digits.layout(digits.task(digits.settings(CONFIG)))
-    header = header_of(strategy.about, strategy.given, strategy.algorithm, layout, 4, 1)
+    header = deployment_header(strategy.about, strategy.given, strategy.algorithm, layout, 4, 1)
     folder = checkpoint.Folder(tmp_path, header, 0)
     with folder.held(), pytest.raises(UserError, match="in use by another"):
         start(unsteady(), tmp_path, 1)
@@ -277,3 +277,22 @@ def test_who_is_away_too_long_holds_the_newest_model(tmp_path: Path) -> None:
     assert len(strategy.session.state.own.models) <= 5
     assert torch.equal(replay(tmp_path), deployed(tmp_path))
     assert main(str(tmp_path)).endswith("at most 0")
+
+
+def test_what_reads_experiments_reads_a_deployment(tmp_path: Path) -> None:
+    strategy = run_digits(connected(), tmp_path / "fleet", rounds=ROUNDS)
+    found = fedawe.load(tmp_path / "fleet")
+    assert [(run.label, run.status, run.rounds) for run in found.runs.runs] == [("fedawe", "complete", ROUNDS)]
+    assert found.runs.problems == ()
+    assert found.runs.names == {"fedawe": "FedAWE"}
+    assert found.runs.traces[0].on.tolist() == strategy.session.on.tolist()
+    frame = found.frame()
+    rounds = {line["round"]: line for line in record_in(tmp_path / "fleet").rounds}
+    assert frame["round"].tolist()[-ROUNDS:] == list(rounds)
+    assert frame.bytes_up.tolist()[-ROUNDS:] == [line["bytes_up"] for line in rounds.values()]
+    assert found.report().stat().st_size > 100_000
+    assert found.compare().note.startswith("Nothing is ranked: no evaluation has test_accuracy or")  # nobody evaluated
+    network = digits.task(found.runs.header("fedawe")["deployment"]["config"]).network
+    assert isinstance(network, fedawe.tasks.ModuleNetwork)
+    model = fedawe.load_model(run_of(tmp_path / "fleet"), network.make())
+    assert torch.equal(network.layout.vector(model.state_dict()), shipped(strategy))

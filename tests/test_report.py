@@ -4,6 +4,8 @@ import io
 import json
 import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
@@ -128,8 +130,7 @@ def test_known_probabilities_are_called_what_they_are(tmp_path: Path) -> None:
 
 def test_one_algorithm_is_not_compared(tmp_path: Path) -> None:
     out = samples.experiment(tmp_path / "x", ["new"], noise=0.0, final={"new": 0.75})
-    assert said(out).headline.startswith("new has a test accuracy of 7")
-    assert "no other algorithm to compare" in said(out).headline
+    assert said(out).headline.startswith("There is no other algorithm to compare new with; its test accuracy is 7")
 
 
 def test_a_perplexity_is_reported_with_title_direction_and_intervals(tmp_path: Path) -> None:
@@ -411,3 +412,18 @@ def test_the_terminal_gets_the_table_and_the_headline(whole: Path) -> None:
     text = console.export_text()
     assert re.search(r"1 +FedAWE +3 +8\d\.\d\d ± 0\.\d\d +\+\d\.\d\d \[\d\.\d\d, \d\.\d\d\]", text)
     assert "FedAWE is better than FedAvg" in text
+
+
+@pytest.mark.parametrize("verb", ["report", "export"])
+def test_help_loads_nothing_heavy(verb: str) -> None:
+    code = f"""
+import contextlib, io, sys
+from fedawe.cli.main import main
+sys.argv = ["fedawe", "{verb}", "--help"]
+with contextlib.suppress(SystemExit), contextlib.redirect_stdout(io.StringIO()) as said:
+    main()
+assert "PATH" in said.getvalue()
+print({{"torch", "plotly", "polars", "scipy", "matplotlib", "pandas"}} & set(sys.modules))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"

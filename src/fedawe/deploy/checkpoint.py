@@ -31,11 +31,11 @@ from fedawe.availability.trace import Trace
 from fedawe.core.describe import first_difference
 from fedawe.core.errors import UserError
 from fedawe.core.files import new_folder, write_atomically
-from fedawe.deploy.about import MAY_DIFFER
 from fedawe.deploy.session import Progress
 from fedawe.deploy.store import Index, Store
 from fedawe.experiments.checkpoint import KEPT, digest_of, newest_first
 from fedawe.experiments.folder import other, path_of_run
+from fedawe.experiments.header import MAY_DIFFER
 from fedawe.results import record as records
 from fedawe.results.head import HEAD, head_content
 from fedawe.results.record import FORMAT, Line, Record

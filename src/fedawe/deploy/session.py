@@ -129,15 +129,11 @@ class Session:
 
 
 def _check_deployable(algorithm: Algorithm[Any], state: State) -> None:
-    """Refuses an algorithm whose clients need more than a model, or return more: Flower's client apps do not."""
-    down, inner = broadcast(algorithm, state, 0, torch.tensor([0])), algorithm
-    while hasattr(inner, "rule"):
-        inner = inner.rule
-    more = down.shift is not None or down.rounds is not None or down.prox or down.loss or down.gradient
-    if more or hasattr(inner, "absorb"):
+    """Refuses an algorithm whose clients would have to return a gradient besides a model."""
+    if broadcast(algorithm, state, 0, torch.tensor([0])).gradient:
         raise UserError(
-            f"{name_of(algorithm)} exchanges more than a model with its clients, which a deployment cannot do yet; "
-            "simulate it, or deploy another algorithm"
+            f"{name_of(algorithm)} asks its clients for gradients at the start of a round, which a deployment does not "
+            "carry; choose another option, or simulate it"
         )
 
 

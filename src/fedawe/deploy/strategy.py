@@ -21,7 +21,7 @@ from fedawe.algorithms.facts import deployed_form, diagnostics_of, lacks_probabi
 from fedawe.availability.trace import Trace
 from fedawe.core.errors import UserError
 from fedawe.deploy import wire
-from fedawe.deploy.about import About, header_of
+from fedawe.deploy.about import About, deployment_header
 from fedawe.deploy.checkpoint import Folder
 from fedawe.deploy.identity import Connection, Roster
 from fedawe.deploy.metrics import finite_metrics, mean_metrics
@@ -109,7 +109,7 @@ class FlowerStrategy(Strategy):
         run = Run(num_rounds, timeout, train_config or ConfigRecord(), evaluate_config or ConfigRecord(), evaluate_fn)
         if rules.folder is None:
             return self._rounds(grid, run, None)
-        header = header_of(self.about, self.given, self.algorithm, layout, rules.clients, num_rounds)
+        header = deployment_header(self.about, self.given, self.algorithm, layout, rules.clients, num_rounds)
         header["deployment"] |= {"train_config": dict(run.train_config), "keys": [rules.arrays_key, rules.config_key]}
         folder = Folder(rules.folder, header, rules.max_versions)
         with folder.held():

@@ -217,8 +217,8 @@ def _read(text: str, hint: Any, key: str, name: str) -> Any:
     for kind in kinds:
         if kind is type(None) and text.lower() == "none":
             return None
-        if get_origin(kind) is Literal and text in map(str, get_args(kind)):
-            return next(value for value in get_args(kind) if str(value) == text)
+        if get_origin(kind) is Literal and text in (known := {str(value): value for value in get_args(kind)}):
+            return known[text]
         if kind is bool and text.lower() in ("true", "false"):
             return text.lower() == "true"
         if kind in (int, float):

@@ -10,17 +10,17 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 from fedawe.availability.dynamics import DYNAMICS as KNOWN
 from fedawe.availability.dynamics import InterleavedSine
 from fedawe.availability.trace import Trace
+from fedawe.core.describe import path_of
 from fedawe.core.palette import LOOKS
 from fedawe.experiments.build import experiment_of
 from fedawe.paper.found import Ran, metric_of
 from fedawe.paper.outcome import Outcome
-from fedawe.paper.plan import DYNAMICS, FIGURE3, NAMES, Plan
+from fedawe.paper.plan import ALGORITHMS, DYNAMICS, FIGURE3, NAMES, Plan
 from fedawe.paper.readings import Evaluate
 from fedawe.report.plots.style import figure, line
 from fedawe.report.plots.traces import partition_figure, probability_figure
 from fedawe.results.curves import curve, smoothed
-from fedawe.results.folder import Clients
-from fedawe.results.folder import Experiment as RunSet
+from fedawe.results.folder import Clients, RunSet
 
 SHOWN = (0.1, 0.5, 0.9)  # the probabilities of figure 6
 COLOURS = ("#6b2c7d", "#2aa3d8", "#d55e00")
@@ -79,7 +79,7 @@ def _clients(plan: Plan, data: str, clients: int) -> RunSet:
     population = experiment_of(plan.preset.on(data, "stationary", **changes)).population(0)
     sizes, frequencies = population.task.sizes, population.task.frequencies
     assert sizes is not None
-    return RunSet(Path(), "", {}, {}, (), clients={0: Clients(sizes, frequencies, population.p)})
+    return RunSet(Path(), (), (), clients={0: Clients(sizes, frequencies, population.p)})
 
 
 def fig6(_: Plan, __: Sequence[Ran]) -> Outcome:
@@ -136,7 +136,8 @@ def figure7(ran: Sequence[Ran], evaluate: Evaluate = "mean") -> Figure:
                     ours = curve(runs, metric_of(name, evaluate, kind))
                     if ours is not None:
                         shown = smoothed(ours) if smooth and kind == "fedawe" else ours
-                        ax.plot(shown.rounds, scale * shown.mean, label=NAMES[kind], **line(LOOKS[kind]))
+                        look = LOOKS[path_of(ALGORITHMS[kind])]
+                        ax.plot(shown.rounds, scale * shown.mean, label=NAMES[kind], **line(look))
                 ax.margins(x=0)
                 ax.set_title(f"{each.planned.data}, {'FedAWE smoothed' if smooth else 'raw'}", loc="left")
             row[0].set(ylabel="train loss", yscale="log")

@@ -9,8 +9,7 @@ import numpy as np
 from fedawe.algorithms.facts import is_received_mean
 from fedawe.paper.plan import ALGORITHMS, Planned, Variant
 from fedawe.paper.readings import Evaluate
-from fedawe.results.folder import Experiment as RunSet
-from fedawe.results.folder import load
+from fedawe.results.folder import RunSet, load
 from fedawe.results.standings import window_mean
 from fedawe.results.tables import MISSING, Cell
 

@@ -10,7 +10,7 @@ from fedawe.paper.plan import NAMES, WITHOUT_FEDVARP, Plan, Variant
 from fedawe.paper.published import published
 from fedawe.paper.readings import Evaluate
 from fedawe.results.curves import curve, first_round
-from fedawe.results.folder import Run as RunResult
+from fedawe.results.folder import RunResult
 from fedawe.results.tables import MISSING, Cell, Column, Table
 
 STRIDE = 20  # rounds: the paper counts only every 20th

@@ -60,7 +60,8 @@ def headline(comparison: Comparison) -> str:
     base = comparison.standing(comparison.baseline)
     if base is None:
         only = comparison.main[0]
-        return f"{only.name} has a {metric.title} of {_spread(metric, only)}; there is no other algorithm to compare."
+        text = f"There is no other algorithm to compare {only.name} with"
+        return f"{text}; its {metric.title} is {_spread(metric, only)}." if metric.sign else f"{text}."
     if not metric.sign:
         return f"Nothing is ranked by {metric.title}, because no direction is declared for it."
     others = [standing for standing in comparison.ranked if standing.label != base.label]

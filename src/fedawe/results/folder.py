@@ -66,10 +66,11 @@ class RunResult:
     def lines(self) -> list[records.Line]:
         """Its evaluations, each with what a deployment says of its round.
 
-        The numbers in a nested field, such as `refused`, are on one level: `refused_late`.
+        The numbers in a nested field, such as `refused`, are on one level: `refused.late`.
         """
         rounds = {line["round"]: line for line in self.record.rounds}
-        return [{**_flat(rounds.get(line["round"], {})), **_flat(line)} for line in self.record.evaluations]
+        both = ((_flat(line), _flat(rounds.get(line["round"], {}))) for line in self.record.evaluations)
+        return [{**evaluation, **of_round, **evaluation} for evaluation, of_round in both]
 
     def series(self, name: str) -> dict[int, Any]:
         """The values of a metric, by the number of rounds completed."""
@@ -79,7 +80,7 @@ class RunResult:
 def _flat(line: records.Line) -> records.Line:
     out: records.Line = {}
     for name, value in line.items():
-        out |= {f"{name}_{key}": each for key, each in value.items()} if isinstance(value, Mapping) else {name: value}
+        out |= {f"{name}.{key}": each for key, each in value.items()} if isinstance(value, Mapping) else {name: value}
     return out
 
 

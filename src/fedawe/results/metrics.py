@@ -59,6 +59,9 @@ def deciding(runs: RunSet, name: str | None = None) -> tuple[Metric, str]:
             f"No metric is declared to decide; algorithms are ranked by {first.title}, the first metric for which "
             f"{first.better} is declared to be better."
         )
+    missing = [metric.name for metric in _declared(runs).values() if metric.better is not None]
+    if missing:
+        return first, f"Nothing is ranked: no evaluation has {' or '.join(missing)}."
     return first, (
         "Nothing is ranked: no metric declares whether higher or lower is better. A task declares it with "
         "fedawe.Metric(name, better=...)."

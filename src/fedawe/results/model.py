@@ -27,7 +27,7 @@ Tensors = dict[str, Tensor]
 def load_model(path: str | Path, module: nn.Module | None = None) -> nn.Module:
     """The final model of a run, in evaluation mode.
 
-    path    the folder of the run, as runs/x/fedawe/seed-0, the folder of a deployment, or the model.safetensors in it
+    path    the folder of the run, as runs/x/fedawe/seed-0, or the model.safetensors in it
     module  where to put parameters and buffers: by their names if these are the ones of the record, else in the order
             of its `state_dict`; None: the run's own network, if it is a bundled one
     """
@@ -87,34 +87,35 @@ def _shapes(header: Mapping[str, Any], own: nn.Module | None) -> Shapes | None:
 
 
 def _fitted(file: Path, tensors: Tensors, shapes: Shapes | None, layout: Layout) -> Tensors:
-    """The module's `state_dict`; refused unless everything fits."""
+    """The module's `state_dict`: by name where the names are its own, else in order; refused if it does not fit."""
     theirs = {entry.name: list(entry.shape) for entry in layout.ordered}
-    if list(tensors) != ["x"] or tensors["x"].ndim != 1:  # by name, as deployments write it
-        found = {name: tensor for name, tensor in tensors.items() if name in theirs}
-        if lacking := [name for name in theirs if name not in found]:
-            raise UserError(f"{file}: has no {lacking[0]}, which the module has; it has {', '.join(tensors)}")
+    if list(tensors) == ["x"] and tensors["x"].ndim == 1:
+        x = tensors["x"]
+        size = sum(math.prod(shape) for shape in theirs.values())
+        if shapes is None:
+            if size != len(x):
+                raise UserError(f"{file}: the module has {size} parameters and buffers, expected {len(x)}")
+            return layout.state_dict(x)
+        pieces = x.split([math.prod(shape) for shape in shapes.values()])
+        tensors = {name: piece.view(shape) for (name, shape), piece in zip(shapes.items(), pieces, strict=True)}
+    if set(theirs) <= set(tensors):
         known = {*theirs, *layout.constants, *layout.aliases}
         if unknown := [name for name in tensors if name not in known]:
             raise UserError(f"{file}: has {unknown[0]}, which the module does not have")
-        for name, shape in theirs.items():
-            _same_shape(file, name, shape, list(found[name].shape))
-        constants = {name: tensors[name] for name in layout.constants if name in tensors}
-        return {**layout.state_dict(layout.vector(found)), **constants}
-    x = tensors["x"]
-    if shapes is not None:
-        if set(shapes) == set(theirs):
-            pieces = x.split([math.prod(shape) for shape in shapes.values()])
-            for name, shape in theirs.items():
-                _same_shape(file, name, shape, shapes[name])
-            return layout.state_dict(torch.cat([dict(zip(shapes, pieces, strict=True))[name] for name in theirs]))
+        ours = {name: tensors[name] for name in theirs}
+    elif shapes is not None and set(shapes) <= set(tensors):
         for (name, shape), expected in zip(theirs.items(), shapes.values(), strict=False):
             _same_shape(file, name, shape, expected)
         if len(theirs) != len(shapes):
             raise UserError(f"{file}: the module has {len(theirs)} tensors, expected {len(shapes)}")
-    size = sum(math.prod(shape) for shape in theirs.values())
-    if size != len(x):
-        raise UserError(f"{file}: the module has {size} parameters and buffers, expected {len(x)}")
-    return layout.state_dict(x)
+        ours = {name: tensors[own] for name, own in zip(theirs, shapes, strict=True)}
+    else:
+        lacking = next(name for name in theirs if name not in tensors)
+        raise UserError(f"{file}: has no {lacking}, which the module has; it has {', '.join(sorted(tensors))}")
+    for name, shape in theirs.items():
+        _same_shape(file, name, shape, list(ours[name].shape))
+    constants = {name: tensors[name] for name in layout.constants if name in tensors}
+    return {**layout.state_dict(layout.vector(ours)), **constants}
 
 
 def _same_shape(file: Path, name: str, shape: list[int], expected: list[int]) -> None:

@@ -18,6 +18,7 @@ from fedawe.core.rng import rng
 from fedawe.tasks.base import Task
 from fedawe.training.engines import Engine, Inline
 from fedawe.training.local import Local
+from fedawe.training.memory import check_rows
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,7 @@ def simulate(
     check_local(algorithm, local)
     algorithm = with_buffers(algorithm, task.buffers)
     state = algorithm.init(task.initial(seed), task.clients)
+    check_rows(algorithm, state, trace)
     if resume is not None:
         _check_resumed(resume, state)
         state = resume
