@@ -2,7 +2,7 @@
 
 Two clients with optima 0 and 100 are available with probabilities 0.9 and 0.3; the local rate is 0.01.
 
-    python benchmarks/example1.py --rounds 20000
+    python benchmarks/example1.py --rounds 4000
 """
 
 import argparse
@@ -17,30 +17,26 @@ FLEET = (0.9, 0.3)
 
 
 def algorithms(p: Any) -> dict[str, Any]:
-    """By name, with default options where these make sense for two clients."""
+    """By name, with default options."""
     return {
         "FedAWE": fedawe.FedAWE(),
         "FedAvg": fedawe.FedAvg(),
         "FedAvg-all": fedawe.FedAvgAll(),
         "FedAvg-known": fedawe.FedAvgKnown(p),
         "FedAU": fedawe.FedAU(),
-        "F3AST": fedawe.F3AST(),
+        'F3AST, normalise="clients"': fedawe.F3AST(normalise="clients"),
         "MIFA": fedawe.MIFA(),
         "FedVARP": fedawe.FedVARP(),
         "FedProx": fedawe.FedProx(),
         "SCAFFOLD": fedawe.SCAFFOLD(),
-        "SCAFFOLD, option 1": fedawe.SCAFFOLD(option=1),
         "FedDyn": fedawe.FedDyn(),
         "FedNova": fedawe.FedNova(),
         "FedAvgM": fedawe.FedAvgM(),
-        "FedAvgM around FedAU": fedawe.FedAvgM(rule=fedawe.FedAU()),
         "FedAdam": fedawe.FedAdam(),
         "FedYogi": fedawe.FedYogi(),
-        "FedAdagrad": fedawe.FedAdagrad(eta_s=1.0),
-        "FedAdam around MIFA": fedawe.FedAdam(rule=fedawe.MIFA()),
+        "FedAdagrad": fedawe.FedAdagrad(),
         "Amplified FedAvg": fedawe.Amplified(),
         "FedStale": fedawe.FedStale(),
-        "FedStale, beta = 0.5": fedawe.FedStale(beta=0.5),
         "MimiC": fedawe.MimiC(),
         "FedPBC": fedawe.FedPBC(),
         "FedBuff": fedawe.FedBuff(),
@@ -48,9 +44,8 @@ def algorithms(p: Any) -> dict[str, Any]:
         "CA2FL": fedawe.CA2FL(),
         "AREA": fedawe.AREA(),
         "FedLaAvg": fedawe.FedLaAvg(),
-        "ClusterFedVARP, 1 cluster": fedawe.ClusterFedVARP(1),
+        "ClusterFedVARP": fedawe.ClusterFedVARP(),
         "FedAvg, 1 client chosen at random": fedawe.Chosen(fedawe.FedAvg(), fedawe.Uniform(1)),
-        "FedAvg, the longest absent": fedawe.Chosen(fedawe.FedAvg(), fedawe.LongestAbsent(1)),
     }
 
 
@@ -66,7 +61,7 @@ def learned(algorithm: Any, trace: fedawe.Trace, steps: int) -> tuple[float, flo
 def main() -> None:
     """The table, row by row."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--rounds", type=int, default=20_000)
+    parser.add_argument("--rounds", type=int, default=4_000)
     rounds = parser.parse_args().rounds
     torch.set_num_threads(1)
     trace = fedawe.Trace.draw(fedawe.Stationary(), np.array(FLEET), rounds, 0)

@@ -195,6 +195,28 @@ def test_buffers_have_the_same_bits_too(engine):
     assert_same(batch_norm.outcome(task, local, engine), batch_norm.outcome(task, local, Inline(task, local)))
 
 
+@pytest.mark.parametrize(
+    "algorithm",
+    [
+        fedawe.SCAFFOLD(),
+        fedawe.SCAFFOLD(option=1),
+        fedawe.FedDyn(alpha=0.2),
+        fedawe.FedPBC(),
+        fedawe.Chosen(fedawe.FedProx(mu=0.2), fedawe.PowerOfChoice(4, 2)),
+    ],
+    ids=repr,
+)
+def test_what_goes_down_and_up_besides_models_has_the_same_bits(engine, algorithm):
+    task = small()
+    trace = fedawe.Trace(np.random.default_rng(2).random((4, task.clients)) < 0.6)
+    engine.use(task, LOCAL)
+    one, other = (
+        list(fedawe.simulate(task, algorithm, trace, LOCAL, seed=0, engine=way))[-1].x
+        for way in (engine, Inline(task, LOCAL))
+    )
+    assert torch.equal(one, other)
+
+
 def test_a_node_lost_in_the_middle_of_a_round_changes_nothing(engine, nodes, monkeypatch):
     asked, ask = [], engine.actors.ask
 
