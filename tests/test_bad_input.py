@@ -84,7 +84,6 @@ COMMANDS = [  # (arguments, what the line must say)
     ("run --dynamics outages:rate=2", "rate is 2.0; expected a number at least 0 and at most 1"),
     ("run --dynamics outages:groups=1.5", "outages:groups is '1.5'; expected a whole number"),
     ("run --algorithms mifa:clip_grad=0", "mifa(clip_grad=0): clip_grad is 0.0; expected a positive number"),
-    ("reproduce", "Missing from fedawe reproduce: {fig2,fig3,"),
     ("reproduce tabel2", "tabel2"),
     ("reproduce table2 --preset huge", "invalid choice 'huge' for argument '--preset'"),
     ("reproduce table2 --clip both", "invalid choice 'both' for argument '--clip'"),
@@ -95,9 +94,8 @@ COMMANDS = [  # (arguments, what the line must say)
     ("reproduce beyond --preset smoke --trace none.npz", "none.npz: no such file"),
     ("reproduce all --preset smoke --trace none.csv", "none.csv: no such file"),
     ("reproduce table2 --data none", "the data set svhn is not in none; download it (fedawe data download svhn)"),
-    ("reproduce table2 --data none --dry-run", "the data set svhn is not in none"),
     ("reproduce fig4 --data none", "the data set cifar10 is not in none"),
-    ("reproduce all --preset paper --data none", "the data set svhn is not in none"),
+    ("reproduce all --preset paper --data none", "no rates have been searched for on svhn at the size of paper"),
     ("fly", "fly"),
 ]
 

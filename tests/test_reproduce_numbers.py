@@ -31,8 +31,7 @@ from fedawe.paper.readings import Readings
 from fedawe.paper.search import Grid
 from fedawe.paper.table8 import speed
 from fedawe.results.curves import Curve, first_round, smoothed
-from fedawe.results.folder import Experiment as RunSet
-from fedawe.results.folder import Run as RunResult
+from fedawe.results.folder import RunResult, RunSet
 from fedawe.results.record import Record
 
 STANDARD_ERRORS = 4.5  # one in 150,000 for a normal law; seeds are fixed
@@ -289,7 +288,7 @@ def ran(
         Variant("fedawe", None, (("clip", 0.5),)) if label == "fedawe(clip=0.5)" else Variant(label) for label in curves
     ]
     planned = Planned("", "sine", Settings(task=data), (*variants, *missing), (0,))
-    return Ran(planned, RunSet(Path(), "", {}, {}, tuple(runs)))
+    return Ran(planned, RunSet(Path(), tuple(curves), tuple(runs)))
 
 
 def firsts(made: Ran, evaluate: str = "mean") -> dict[str, list[str]]:

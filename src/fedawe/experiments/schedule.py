@@ -16,7 +16,7 @@ from fedawe.experiments.run import Progress, Run, Tell, Warn
 from fedawe.experiments.workers import at_once
 from fedawe.results import record as records
 from fedawe.results.record import Record
-from fedawe.training.engines import Engine, Inline, Processes, best_workers, better_stacked
+from fedawe.training.engines import Engine, Inline, Processes, best_workers, better_stacked, keep_freed_memory
 from fedawe.training.engines.ray_cluster import RayCluster
 from fedawe.training.engines.ray_engine import RayEngine
 from fedawe.training.engines.ray_runs import Errand, spread
@@ -103,6 +103,7 @@ def _engine(runs: Sequence[Run], execution: Execution, cluster: RayCluster | Non
         active = float(first.population.trace.on.sum(1).mean())
         workers = best_workers(task, local, first.population.seed, active, stacked)
     if workers == 1:
+        keep_freed_memory()  # an evaluation of a convolutional network takes a third of the time
         return Inline(task, local, stacked)
     return Processes(task, local, workers, max(rows, 1), task.initial(first.population.seed), stacked)
 

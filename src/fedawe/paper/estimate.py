@@ -11,7 +11,7 @@ from fedawe.experiments.experiment import Experiment
 from fedawe.experiments.settings import Settings
 from fedawe.paper.plan import Planned
 from fedawe.results import record as records
-from fedawe.training.engines import one_thread
+from fedawe.training.engines import keep_freed_memory, one_thread
 from fedawe.training.engines.calibrate import seconds_per_client
 from fedawe.training.shares import STACK
 
@@ -41,6 +41,7 @@ def estimates(folder: Path, planned: Iterable[Planned]) -> list[Estimate]:
     """For every experiment; the first seed stands for all. What lacks its data is listed without a time."""
     speeds: dict[Settings, tuple[float, float]] = {}
     out = []
+    keep_freed_memory()  # as runs do
     with one_thread():
         for each in planned:
             done, total = complete(folder, each), len(each.variants) * len(each.seeds)
