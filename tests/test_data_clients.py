@@ -66,7 +66,7 @@ def test_clients_that_are_numbers_are_in_numerical_order():
 def test_data_that_says_whose_it_is_is_not_dealt_out():
     task = classification(data(client=OWNERS), "softmax", seed=3)
     assert task.sizes.tolist() == [30, 15, 15]
-    assert task.order[:30].tolist() == np.flatnonzero(OWNERS == "ann").tolist()
+    assert task.sampling.order[:30].tolist() == np.flatnonzero(OWNERS == "ann").tolist()
     check_task(task)
     for seed in (0, 3):  # the same for every seed
         assert lists(partition_of(data(client=OWNERS), seed=seed)) == lists(natural_partition(OWNERS))

@@ -106,5 +106,5 @@ def test_a_reply_without_weight_is_refused_where_it_is_needed(tmp_path: Path) ->
 
 
 def test_gradients_do_not_go_over_flower(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="asks clients for gradients besides their models"):
+    with pytest.raises(UserError, match="asks its clients for gradients at the start of a round"):
         run(fedawe.SCAFFOLD(option=1), tmp_path)

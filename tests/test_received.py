@@ -23,6 +23,9 @@ SETTINGS = Settings(
     model="softmax", clients=12, rounds=10, batch=16, steps=2, evaluate_every=3, alpha=0.5, evaluate_received=True
 )
 
+# Option 1 of SCAFFOLD reads the gradient at the start too, which an innovation alone does not tell.
+BY_INNOVATIONS = [row for row in ROWS if row.name != "scaffold option 1"]
+
 
 def last_received(algorithm: Any, given: History) -> list[torch.Tensor]:
     """What each client holds in the end, kept the plain way: whoever is there is handed the new global model."""
@@ -41,7 +44,7 @@ def different(one: ReceivedState, other: ReceivedState) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("row", ROWS, ids=repr)
+@pytest.mark.parametrize("row", BY_INNOVATIONS, ids=repr)
 @settings(max_examples=20)
 @given(given=histories())
 def test_it_is_the_mean_of_what_everyone_received_last(row: Row, given: History) -> None:
@@ -74,7 +77,7 @@ def test_the_received_mean_of_fedawe_is_its_own_model(given: History, seed: int)
 
 def test_it_goes_on_from_an_unpacked_state() -> None:
     given = history(4, [[0, 1], [], [3], [2, 0], [1], [0, 1, 2, 3], [2]], seed=3)
-    for row in ROWS:
+    for row in BY_INNOVATIONS:
         wrapped = Received(row.make(given.p))
         whole: Any = run(wrapped, given)
         state: Any = run(wrapped, dataclasses.replace(given, rounds=given.rounds[:4]))

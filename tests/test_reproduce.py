@@ -537,7 +537,7 @@ def test_what_the_last_run_would_fail_for_is_refused_before_the_first(
         if name == "cifar10":
             raise UserError("the data set cifar10 is missing")
 
-    monkeypatch.setattr("fedawe.tasks.named.stored", stored)
+    monkeypatch.setattr("fedawe.tasks.named.load", stored)
     monkeypatch.setattr("fedawe.cli.run.run_shown", lambda *_: pytest.fail("a run was begun"))
     with pytest.raises(UserError, match="cifar10 is missing"):
         verb.ReproduceCommand("table2", "mini", out=tmp_path / "out", data=tmp_path).run()

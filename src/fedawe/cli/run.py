@@ -60,7 +60,9 @@ class RunCommand:
 
         experiment = experiment_in(self.study)
         rounds = experiment.rounds if self.settings.rounds is None else self.settings.rounds
-        return dataclasses.replace(experiment, rounds=rounds, seeds=experiment.seeds if self.seeds == UNSAID else self.seeds)
+        return dataclasses.replace(
+            experiment, rounds=rounds, seeds=experiment.seeds if self.seeds == UNSAID else self.seeds
+        )
 
 
 def run_shown(experiment: "Experiment", out: Path, execution: Execution) -> "Results":

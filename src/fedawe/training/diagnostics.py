@@ -41,7 +41,7 @@ def diagnostics(state: State, trace: Trace) -> dict[str, float]:
     echo_mean, _max    t - tau_i(t) of those clients, absent in an empty round; FedAWE multiplies by it
     staleness_mean, _max   t - tau_i(t) of all clients, active or not (Lemma 2)
 
-    >>> import fedawe
+    >>> import fedawe, torch
     >>> trace, algorithm = Trace([[1, 1], [1, 0], [1, 1]]), fedawe.FedAWE()
     >>> state = algorithm.init(torch.zeros(1), 2)
     >>> for t in range(3):
