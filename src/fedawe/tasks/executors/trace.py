@@ -210,6 +210,8 @@ class _Translation:
                 if options.pop("training", True) != self.training:
                     raise NotTraced("dropout does not follow `training`")
                 options.setdefault("p", 0.5)
+            if function is torch.max_pool2d and options.get("stride") is None:  # oneDNN's backward pass wants it said
+                options["stride"] = options["kernel_size"]
             self._append(node, function, node.args[:1], (), {name: _plain(each) for name, each in options.items()})
 
     def _shape(self, node: fx.Node) -> None:
