@@ -10,18 +10,19 @@ import numpy as np
 import fedawe
 from fedawe.audit.drift import ALARM, LEVEL, drift_of
 from fedawe.availability.clock import Clock
+from fedawe.availability.dynamics import Mask
 
 CLOCK = Clock(600.0, start=1_714_348_800.0)  # rounds of ten minutes from a Monday
 CLIENTS = 100
 
 
-def fleet(q: float, p: float, rounds: int, seed: int) -> np.ndarray:
+def fleet(q: float, p: float, rounds: int, seed: int) -> Mask:
     return fedawe.Trace.draw(fedawe.Markov(q=q), np.full(CLIENTS, p), rounds, seed).on
 
 
-def rates(fleets: list[np.ndarray]) -> tuple[float, float, float]:
+def rates(fleets: list[Mask]) -> tuple[float, float, float]:
     """Of fleets: how often the alarm is raised; of clients: how many are tested, and how many of these change."""
-    found = [drift_of(on, CLOCK, np.zeros(CLIENTS, dtype=bool)) for on in fleets]
+    found = [one for on in fleets if (one := drift_of(on, CLOCK, np.zeros(CLIENTS, dtype=bool))) is not None]
     alarms = np.mean([one.fleet_changes for one in found])
     tested = sum(one.tested for one in found)
     return float(alarms), tested / (CLIENTS * len(found)), sum(one.changed for one in found) / max(tested, 1)

@@ -24,13 +24,15 @@ from typing import Any
 import numpy as np
 import torch
 from hand_written import HandWritten, cnn, mlp
+from modules import WORKLOADS, measured
 
 import fedawe
 from fedawe.availability import class_weights
 from fedawe.core.environment import environment
 from fedawe.experiments import checkpoint
-from fedawe.tasks import Augment, Classification, ConvNet, Data, Dense, Task
+from fedawe.tasks import Augment, Classification, Data, Task
 from fedawe.tasks.base import Metrics, Update, Work
+from fedawe.tasks.models import dense, paper
 from fedawe.training.engines import Engine, Inline, Processes, cores, keep_freed_memory
 
 Result = dict[str, Any]
@@ -80,7 +82,7 @@ def svhn_like(clients: int = 100, each: int = 512, augment: Augment | None = Non
     x = torch.randint(256, (clients * each, 32, 32, 3), dtype=torch.uint8, generator=draw)
     y = torch.randint(10, (clients * each,), generator=draw)
     data = Data("svhn", x, y, x[:1000], y[:1000], (0.4377, 0.4438, 0.4728), (0.198, 0.201, 0.197))
-    return Classification(data, ConvNet(), list(np.arange(clients * each).reshape(clients, each)), augment=augment)
+    return Classification(data, paper(), list(np.arange(clients * each).reshape(clients, each)), augment=augment)
 
 
 def sgemm(threads: int) -> float:
@@ -182,7 +184,7 @@ def bench_mlp(turns: int) -> Result:
     draw = torch.Generator().manual_seed(0)
     x, y = torch.randn(20_000, 64, generator=draw), torch.randint(10, (20_000,), generator=draw)
     task = Classification(
-        Data("synthetic", x, y, x[:10], y[:10]), Dense((64, 64, 10)), list(np.arange(20_000).reshape(100, 200))
+        Data("synthetic", x, y, x[:10], y[:10]), dense((64, 64, 10)), list(np.arange(20_000).reshape(100, 200))
     )
     local, trace, threads = fedawe.Local(fedawe.Rate(0.1), 10, 32), chosen(200_000, 100, 30), torch.get_num_threads()
     hand = HandWritten(mlp(), x, y, 100, 32)
@@ -253,7 +255,7 @@ class Fleet(Task):
         draw = torch.Generator().manual_seed(0)
         x, y = torch.randn(20_000, 64, generator=draw), torch.randint(10, (20_000,), generator=draw)
         shards = list(np.arange(20_000).reshape(1000, 20))
-        self.shards = Classification(Data("synthetic", x, y, x[:10], y[:10]), Dense((64, 10)), shards)
+        self.shards = Classification(Data("synthetic", x, y, x[:10], y[:10]), dense((64, 10)), shards)
         self.count, self.stacked = clients, True
 
     @property
@@ -294,9 +296,16 @@ def bench_million(turns: int) -> Result:
     return {"curve": curve}
 
 
-BENCHES = {
+BENCHES: dict[str, Callable[[int], Result]] = {
     f.__name__.removeprefix("bench_"): f for f in (bench_cnn, bench_profile, bench_mlp, bench_versions, bench_million)
 }
+
+
+def module_bench(name: str) -> Callable[[int], Result]:
+    return lambda turns: measured(name, turns, in_turns, with_threads, chosen(20_000, 100, WORKLOADS[name].active))
+
+
+BENCHES.update({f"module_{name}": module_bench(name) for name in WORKLOADS})
 
 
 def spread(values: list[float]) -> str:
@@ -344,6 +353,12 @@ def table(found: dict[str, Result], turns: int, command: str) -> str:
             value = f"{1 / r['seconds']:.1f} rounds/s ({r['drawing'] * 1e3:.1f} ms of it drawing who is there)"
             wanted = ">= 5, < 2,000 MB" if int(m) == 1_000_000 else ""
             rows.append((f"4. {int(m):,} clients, 1,000 active", value, wanted, f"{r['memory_mb']:,.0f}"))
+    for name in [f"module_{each}" for each in WORKLOADS if f"module_{each}" in found]:
+        r = found[name]
+        how = f"{r['executor']}, {'stacked' if r['stacked'] else 'one by one'}"
+        row(f"nn.Module: {r['what']} ({how}), local steps/s", f"{r['steps']:,.1f}", "", name)
+        row(f"7. nn.Module: {r['what']}, all cores / hand-written", spread(r["ratio"]), f">= {r['wanted']}", name)
+        row(f"nn.Module: {r['what']}, both on one thread", spread(r["one_thread"]), "", name)
     lines = [
         f"`{command}`; n = {turns} turns, medians (least to most); "
         + ", ".join(f"{k} {v}" for k, v in machine.items()),

@@ -24,8 +24,8 @@ from engine import chosen, ratio, spread, svhn_like
 
 import fedawe
 from fedawe.core.environment import environment
-from fedawe.experiments.settings import Settings, World
 from fedawe.tasks import Task
+from fedawe.tasks.named import NamedTask
 from fedawe.training.engines import Engine, Processes, RayCluster, RayEngine, keep_freed_memory
 
 CLIENTS, ACTIVE = 100, 20
@@ -83,8 +83,7 @@ def main() -> None:
     keep_freed_memory()
     task: Task = svhn_like(CLIENTS)
     if arguments.data is not None:
-        settings = Settings(task="svhn", clients=CLIENTS, augment="none", alpha=1.0).resolved()
-        task = World.of(settings, 0, arguments.data).task
+        task = NamedTask("svhn", "paper", CLIENTS, alpha=1.0, folder=arguments.data)(0)
     rates: dict[str, list[float]] = {"one": [], "two": [], "processes": []}
     with nodes() as address, RayCluster(address) as cluster:
         engines: dict[str, Callable[[], Engine]] = {

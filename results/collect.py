@@ -8,22 +8,26 @@ import shutil
 import sys
 from pathlib import Path
 
-from fedawe.results.frame import below, frame
+import pandas as pd
+
+import fedawe
 
 COLUMNS = ["folder", "label", "seed", "status", "round", "train_accuracy", "test_accuracy"]
 COLUMNS += ["latest_test_accuracy", "received_test_accuracy", *(f"test_accuracy_class_{c}" for c in range(10))]
 
 
 def collect(made: Path, kept: Path) -> None:
-    """From a folder OUT/PRESET of `fedawe reproduce`; what was kept before goes."""
+    """From a folder OUT/PRESET of `fedawe reproduce`; what was kept before is deleted."""
     kept.mkdir(parents=True, exist_ok=True)
     for old in kept.iterdir():
         old.unlink()
     for table in sorted((made / "tables").glob("*.*")):
         if table.suffix in (".csv", ".md", ".txt"):
             shutil.copyfile(table, kept / table.name)
-    found = frame(below(made / "runs", print))[COLUMNS].sort_values(["folder", "label", "seed", "round"])
-    text = found.to_csv(index=False, float_format="%.6f")
+    frames = [fedawe.load(path.parent).frame() for path in sorted((made / "runs").glob("*/experiment.json"))]
+    frame = pd.concat(frames)
+    columns = [name for name in [*COLUMNS, "validation_accuracy"] if name in frame]
+    text = frame[columns].sort_values(["folder", "label", "seed", "round"]).to_csv(index=False, float_format="%.6f")
     (kept / "evaluations.csv.gz").write_bytes(gzip.compress(text.encode(), mtime=0))
 
 

@@ -55,12 +55,13 @@ ROWS = [
     Row("fedau clip", lambda p: fedawe.FedAU(K=2, clip=0.4), fedawe.FedAvg(clip=0.4)),
     Row("f3ast", lambda p: fedawe.F3AST(), fedawe.FedAvg()),
     Row("f3ast beta", lambda p: fedawe.F3AST(beta=0.2, eta_g=0.7), fedawe.FedAvg(eta_g=0.7)),
-    Row("f3ast clip", lambda p: fedawe.F3AST(beta=0.2, clip=0.4), fedawe.FedAvg(clip=0.4)),
-    Row("f3ast share", lambda p: fedawe.F3AST(beta=0.1, r0="share")),  # 1/m at first: no estimate of 1
-    Row("f3ast r0", lambda p: fedawe.F3AST(beta=0.1, r0=0.3)),
-    Row("f3ast self", lambda p: fedawe.F3AST(beta=0.1, r0=0.3, normalise="self"), fedawe.FedAvg()),
+    Row("f3ast clip", lambda p: fedawe.F3AST(beta=0.2, normalise="clients", clip=0.4), fedawe.FedAvg(clip=0.4)),
+    Row("f3ast share", lambda p: fedawe.F3AST(beta=0.1, r0="share", normalise="clients")),  # 1/m at first: not 1
+    Row("f3ast r0", lambda p: fedawe.F3AST(beta=0.1, r0=0.3, normalise="clients")),
+    Row("f3ast clients", lambda p: fedawe.F3AST(beta=0.1, normalise="clients"), fedawe.FedAvg()),
+    Row("f3ast self", lambda p: fedawe.F3AST(beta=0.1, r0=0.3), fedawe.FedAvg()),
     Row("f3ast by capacity", lambda p: fedawe.F3AST(beta=0.1, normalise="capacity")),  # divided by |A| once more
-    Row("f3ast capacity", lambda p: fedawe.F3AST(beta=0.1, capacity=2), counts_everyone=False),
+    Row("f3ast capacity", lambda p: fedawe.F3AST(beta=0.1, capacity=2, normalise="clients"), counts_everyone=False),
     Row(
         "f3ast capacity by capacity",
         lambda p: fedawe.F3AST(beta=0.1, capacity=2, r0="share", normalise="capacity"),
@@ -68,7 +69,7 @@ ROWS = [
     ),
     Row(
         "f3ast capacity self",
-        lambda p: fedawe.F3AST(beta=0.1, capacity=2, normalise="self", clip=0.4),
+        lambda p: fedawe.F3AST(beta=0.1, capacity=2, clip=0.4),
         counts_everyone=False,
     ),
     Row("mifa", lambda p: fedawe.MIFA(eta_g=0.7), fedawe.FedAvg(eta_g=0.7)),

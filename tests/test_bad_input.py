@@ -62,7 +62,7 @@ COMMANDS = [  # (arguments, what the line must say)
     ("run --algorithms fedawe:clip=-1", "clip is -1.0; expected a positive number"),
     ("run --algorithms fedawe:eta0=-1", "fedawe(eta0=-1): eta0 is -1.0; expected a positive number"),
     ("run --algorithms fedawe:eta0=x", "fedawe:eta0 is 'x'; expected a number"),
-    ("run --algorithms f3ast:normalise=no", "f3ast:normalise is 'no'; expected clients, capacity, self"),
+    ("run --algorithms f3ast:normalise=no", "f3ast:normalise is 'no'; expected self, clients, capacity"),
     ("run --dynamics cosine", "unknown dynamics 'cosine'; choose from stationary, staircase, sine, interleaved"),
     ("run --dynamics sine:gamma=-1", "gamma is -1.0; expected a number at least 0"),
     ("run --dynamics sine:period=0", "period is 0; expected a number at least 1"),

@@ -188,12 +188,12 @@ def test_fedau_never_weighs_more_than_K(there: str, K: int) -> None:
 
 def test_f3ast_updates_the_rates_before_it_weighs() -> None:
     # r is .5, then .75: the weight is (1/m)/.75. Weighing first would give (1/m)/.5.
-    assert one_client(fedawe.F3AST(beta=0.5), ".x", m=2) == pytest.approx([0, 0.5 / 0.75])
+    assert one_client(fedawe.F3AST(beta=0.5, normalise="clients"), ".x", m=2) == pytest.approx([0, 0.5 / 0.75])
 
 
 @given(away=st.integers(0, 3000), beta=st.floats(0.01, 1.0))
 def test_f3ast_never_weighs_more_than_one_over_m_beta(away: int, beta: float) -> None:
-    f3ast_ = fedawe.F3AST(beta=beta)
+    f3ast_ = fedawe.F3AST(beta=beta, normalise="clients")
     state = f3ast_.init(torch.zeros(1, dtype=torch.float64), 2)
     state = f3ast_.aggregate(state, min(away, 300), torch.tensor([1]), torch.ones(1, 1, dtype=torch.float64))
     assert 0 < -float(f3ast_.model(state)) <= 1 / (2 * beta) * (1 + 1e-12)
@@ -216,7 +216,7 @@ def test_f3ast_selects_whoever_was_selected_least_and_counts_only_the_selected()
 
 def test_f3ast_divides_by_the_capacity_also_when_fewer_are_there() -> None:
     # The authors' code divides by K, the number of clients a round is meant to have.
-    full = one_client(fedawe.F3AST(beta=0.1, capacity=None), "x", m=6)[0]
+    full = one_client(fedawe.F3AST(beta=0.1, normalise="clients"), "x", m=6)[0]
     assert one_client(fedawe.F3AST(beta=0.1, capacity=3, normalise="capacity"), "x", m=6)[0] == pytest.approx(full / 3)
 
 

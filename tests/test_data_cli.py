@@ -13,7 +13,7 @@ import pytest
 import scipy.io
 import tyro
 
-from fedawe.cli.data import DataAdd, DataCheck, DataDownload, DataList
+from fedawe.cli.data import DataAddCommand, DataCheckCommand, DataDownloadCommand, DataListCommand
 from fedawe.core.errors import UserError
 from fedawe.core.rng import rng
 from fedawe.tasks.data import cache, load, sets
@@ -54,7 +54,7 @@ def svhn(tmp_path, monkeypatch):
 
 
 def test_add_prints_class_counts(folder, own, capsys):
-    fedawe_data(DataAdd, "own", own)
+    fedawe_data(DataAddCommand, "own", own)
     kept = cache.entry(folder, "own").folder
     assert capsys.readouterr() == (
         f"class  train  test\n"
@@ -68,34 +68,34 @@ def test_add_prints_class_counts(folder, own, capsys):
 
 
 def test_add_says_whether_files_are_the_published_ones(folder, svhn, capsys):
-    fedawe_data(DataAdd, "svhn", svhn)
+    fedawe_data(DataAddCommand, "svhn", svhn)
     assert "published" not in capsys.readouterr().out
     arrays = scipy.io.loadmat(svhn / "test_32x32.mat", variable_names=["X", "y"])
     anew = {name: arrays[name] for name in ("X", "y")}
     scipy.io.savemat(svhn / "test_32x32.mat", anew, do_compression=True)
-    fedawe_data(DataAdd, "svhn", svhn)
+    fedawe_data(DataAddCommand, "svhn", svhn)
     out = capsys.readouterr().out
     assert "counts, shapes and labels are right; not known to be the published files byte for byte" in out
     assert re.search(r"^9 +2 +1$", out, re.MULTILINE)
 
 
 def test_add_keeps_where_it_is_told(folder, own, tmp_path):
-    fedawe_data(DataAdd, "own", own, "--data", tmp_path / "elsewhere")
+    fedawe_data(DataAddCommand, "own", own, "--data", tmp_path / "elsewhere")
     assert load("own", tmp_path / "elsewhere").classes == 3
     assert not folder.exists()
 
 
 def test_list(folder, own, svhn, capsys):
-    fedawe_data(DataList)
+    fedawe_data(DataListCommand)
     assert f"svhn          -     -  -      -        not here: fedawe data download svhn\nin {folder}\n" in (
         capsys.readouterr().out
     )
     assert not folder.exists()  # looking changes nothing
-    fedawe_data(DataAdd, "own", own)
-    fedawe_data(DataAdd, "svhn", svhn)
+    fedawe_data(DataAddCommand, "own", own)
+    fedawe_data(DataAddCommand, "svhn", svhn)
     (folder / "broken.json").write_text("{")
     capsys.readouterr()
-    fedawe_data(DataList)
+    fedawe_data(DataListCommand)
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "data set  train  test  image        classes  made from"
     assert lines[1] == "broken        -     -  -            -        damaged: fedawe data add broken PATH"
@@ -104,39 +104,39 @@ def test_list(folder, own, svhn, capsys):
 
 
 def test_check(folder, own, svhn, capsys):
-    fedawe_data(DataCheck)
+    fedawe_data(DataCheckCommand)
     assert capsys.readouterr().out == f"no data sets in {folder}\n"
-    fedawe_data(DataAdd, "own", own)
-    fedawe_data(DataAdd, "svhn", svhn)
+    fedawe_data(DataAddCommand, "own", own)
+    fedawe_data(DataAddCommand, "svhn", svhn)
     capsys.readouterr()
-    fedawe_data(DataCheck)
+    fedawe_data(DataCheckCommand)
     assert capsys.readouterr().out == "own: as it was stored\nsvhn: as it was stored\n"
     path = folder / cache.entry(folder, "own").folder / "y_test.npy"
     path.write_bytes(path.read_bytes()[:-1] + b"\1")
     with pytest.raises(UserError, match=r"y_test\.npy: its sha256 should be"):
-        fedawe_data(DataCheck)
+        fedawe_data(DataCheckCommand)
     assert capsys.readouterr().out == "svhn: as it was stored\n"
-    fedawe_data(DataCheck, "svhn")
+    fedawe_data(DataCheckCommand, "svhn")
     with pytest.raises(UserError, match="there is no data set cinic10 in"):
-        fedawe_data(DataCheck, "cinic10")
+        fedawe_data(DataCheckCommand, "cinic10")
 
 
 def test_download_takes_files_that_were_brought_and_adds_them(folder, svhn, capsys, monkeypatch):
     monkeypatch.setenv("no_proxy", "*")
     monkeypatch.setattr("time.sleep", lambda _: None)
     with pytest.raises(UserError, match=r"bring train_32x32\.mat and test_32x32\.mat .* put it in"):
-        fedawe_data(DataDownload, "svhn")
+        fedawe_data(DataDownloadCommand, "svhn")
     for path in svhn.iterdir():
         path.rename(folder / "downloads" / path.name)
-    fedawe_data(DataDownload, "svhn")
+    fedawe_data(DataDownloadCommand, "svhn")
     assert re.search(r"^all +20 +10$", capsys.readouterr().out, re.MULTILINE)
     assert len(load("svhn").x_train) == 20
-    fedawe_data(DataDownload, "svhn")
+    fedawe_data(DataDownloadCommand, "svhn")
     assert capsys.readouterr().out == (
         f"svhn is in {folder} already, as published; fedawe data check svhn verifies it\n"
     )
     with pytest.raises(UserError, match="'mine' cannot be downloaded"):
-        fedawe_data(DataDownload, "mine")
+        fedawe_data(DataDownloadCommand, "mine")
 
 
 def test_download_from_a_mirror(folder, svhn, capsys, monkeypatch):
@@ -150,7 +150,7 @@ def test_download_from_a_mirror(folder, svhn, capsys, monkeypatch):
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         try:
-            fedawe_data(DataDownload, "svhn", "--mirror", f"http://127.0.0.1:{server.server_port}")
+            fedawe_data(DataDownloadCommand, "svhn", "--mirror", f"http://127.0.0.1:{server.server_port}")
         finally:
             server.shutdown()
             thread.join()
@@ -160,11 +160,11 @@ def test_download_from_a_mirror(folder, svhn, capsys, monkeypatch):
 
 
 def test_a_bar_is_shown_to_a_terminal_alone(folder, own, capsys, monkeypatch):
-    fedawe_data(DataAdd, "own", own)
+    fedawe_data(DataAddCommand, "own", own)
     assert capsys.readouterr().err == ""
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    fedawe_data(DataAdd, "own", own)
+    fedawe_data(DataAddCommand, "own", own)
     assert "writing train images" in capsys.readouterr().err
 
 
@@ -177,15 +177,8 @@ def test_the_page_says_what_is_known():
 
 
 def test_the_commands_of_the_page_are_understood():
-    verbs = {"add": DataAdd, "list": DataList, "check": DataCheck, "download": DataDownload}
+    verbs = {"add": DataAddCommand, "list": DataListCommand, "check": DataCheckCommand, "download": DataDownloadCommand}
     commands = re.findall(r"^fedawe data (\w+)(.*?)(?: +#.*)?$", PAGE, re.MULTILINE)
     assert {verb for verb, _ in commands} == set(verbs)
     for verb, arguments in commands:
         tyro.cli(verbs[verb], args=arguments.split())
-
-
-def test_the_code_of_the_page_runs(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    [code] = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-    exec(code, {})
-    assert capsys.readouterr().out.splitlines() == re.findall(r"^print.*?  # (.*)$", code, re.MULTILINE)

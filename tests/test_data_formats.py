@@ -421,7 +421,7 @@ def test_a_damaged_file_is_refused_in_one_line_or_does_no_harm(tmp_path, name):
 
 
 def arrays(found):
-    return found.x_train, found.y_train, found.x_test, found.y_test
+    return [each.numpy() for each in (found.x_train, found.y_train, found.x_test, found.y_test)]
 
 
 def test_every_byte_of_a_published_archive_counts(tmp_path):

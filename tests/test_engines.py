@@ -14,9 +14,10 @@ import torch
 from torch import nn
 
 import fedawe
-from fedawe.experiments import schedule as suite
-from fedawe.experiments.schedule import Execution
-from fedawe.experiments.settings import Contender, Settings, World
+from fedawe.experiments.build import experiment_of
+from fedawe.experiments.execution import Execution
+from fedawe.experiments.run import Progress
+from fedawe.experiments.settings import Settings
 from fedawe.results import record as records
 from fedawe.tasks import Augment, Classification, Data
 from fedawe.tasks.models import dense, paper
@@ -180,14 +181,11 @@ def stable(path):
 
 def test_jobs_and_workers_change_no_record(tmp_path):
     settings = Settings(model="softmax", clients=20, rounds=12, batch=16)
-    contenders = [Contender.parse(name) for name in ("fedawe", "fedavg", "mifa")]
+    experiment = experiment_of(settings, ["fedawe", "fedavg", "mifa"], (0, 1))
     for name, how in {"alone": {}, "jobs": {"jobs": 2}, "workers": {"workers": 2}}.items():
-        execution = Execution(engine="stacked", **how)
-        told: list[suite.Progress] = []
-        found = list(
-            suite.run(settings, contenders, (0, 1), tmp_path / name, command="", execution=execution, tell=told.append)
-        )
-        assert [record.status for record in found] == ["complete"] * 6
+        told: list[Progress] = []
+        found = experiment.run(tmp_path / name, tell=told.append, engine="stacked", **how)
+        assert [run.status for run in found.runs.runs] == ["complete"] * 6
         assert len(told) == 6 * 12
     for record in (tmp_path / "alone").rglob("record.jsonl"):
         below = record.relative_to(tmp_path / "alone")
@@ -199,37 +197,35 @@ def test_jobs_and_workers_change_no_record(tmp_path):
 
 def test_a_run_that_fails_leaves_the_others_complete(tmp_path):
     settings = Settings(model="softmax", clients=20, rounds=5, batch=16)
-    contenders = [Contender.parse(name) for name in ("fedawe", "fedavg", "mifa")]
     (tmp_path / "x" / "fedavg").mkdir(parents=True)
     (tmp_path / "x" / "fedavg" / "seed-0").write_text("in the way of the folder")
     (tmp_path / "x").rename(tmp_path / "later")
-    list(suite.run(settings, contenders[:1], (1,), tmp_path / "x", command=""))
+    experiment_of(settings, ["fedawe"], (1,)).run(tmp_path / "x")
     (tmp_path / "later" / "fedavg").rename(tmp_path / "x" / "fedavg")
     with pytest.raises(fedawe.UserError, match="1 of 3 runs failed, the others are complete"):
-        list(suite.run(settings, contenders, (0,), tmp_path / "x", command="", execution=Execution(jobs=2)))
+        experiment_of(settings, ["fedawe", "fedavg", "mifa"], (0,)).run(tmp_path / "x", jobs=2)
     for name in ("fedawe", "mifa"):
         assert records.read(tmp_path / "x" / name / "seed-0" / "record.jsonl").status == "complete"
 
 
 def test_another_engine_needs_another_folder(tmp_path):
     settings = Settings(model="softmax", clients=20, rounds=2, batch=16)
-    contenders = [Contender.parse("fedavg")]
-    list(suite.run(settings, contenders, (0,), tmp_path / "x", command="", execution=Execution(engine="one")))
-    list(suite.run(settings, contenders, (1,), tmp_path / "x", command=""))  # auto: as it began
+    experiment_of(settings, ["fedavg"], (0,)).run(tmp_path / "x", engine="one")
+    experiment_of(settings, ["fedavg"], (1,)).run(tmp_path / "x")  # auto: as it began
     with pytest.raises(fedawe.UserError, match="begun with engine one, not stacked"):
-        list(suite.run(settings, contenders, (2,), tmp_path / "x", command="", execution=Execution(engine="stacked")))
+        experiment_of(settings, ["fedavg"], (2,)).run(tmp_path / "x", engine="stacked")
 
 
 def test_what_is_moved_to_a_device_gives_the_same_there():
     """The path a CUDA device takes, on the only device there is here: data, state, batches and answers all follow."""
-    settings = Settings(model="mlp", clients=10, rounds=3, batch=8).resolved()
-    local = settings.local()
+    experiment = experiment_of(Settings(model="mlp", clients=10, rounds=3, batch=8), ["fedawe"], (0,))
     outcomes = []
     for device in (None, torch.device("cpu", 0)):
-        world = World.of(settings, 0, device=device)
-        *_, last = fedawe.simulate(world.task, fedawe.FedAWE(), world.trace, local, seed=0)
+        population = experiment.population(0, device)
+        task, local = population.task, experiment.local_of("fedawe")
+        *_, last = fedawe.simulate(task, fedawe.FedAWE(), population.trace, local, seed=0)
         assert last.x.device.type == "cpu"
-        outcomes.append((last.x, world.task.evaluate(last.x)))
+        outcomes.append((last.x, task.evaluate(last.x)))
     assert torch.equal(outcomes[0][0], outcomes[1][0])
     assert outcomes[0][1] == outcomes[1][1]
 
@@ -238,7 +234,7 @@ def test_a_device_that_is_not_there_is_refused():
     if torch.cuda.is_available():
         Execution(device="cuda").check()
     else:
-        with pytest.raises(fedawe.UserError, match="device is cuda, but there is none here"):
+        with pytest.raises(fedawe.UserError, match="device is cuda, but this machine has no CUDA device"):
             Execution(device="cuda").check()
     with pytest.raises(fedawe.UserError, match="2 jobs with 2 workers each"):
         Execution(jobs=2, workers=2, device="cpu").check()

@@ -157,6 +157,25 @@ def test_a_forward_method_as_people_write_it() -> None:
     assert functions == ["conv2d", "max_pool2d", "relu", "flatten", "linear", "tanh", "dropout", "linear"]
 
 
+class Shared(nn.Module):
+    """What a ReLU makes is pooled and used as it is, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.out = nn.Conv2d(3, 16, 3, padding=1), nn.Linear(16, modules.CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = functional.relu(self.conv(x))
+        most, mean = functional.max_pool2d(h, 8), functional.adaptive_avg_pool2d(h, 1)
+        return self.out(torch.flatten(most + mean, 1))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_pooling_does_not_overtake_a_relu_that_is_used_elsewhere(dtype: torch.dtype) -> None:
+    agree(Shared, (3, 8, 8), "layers", 2, dtype)
+    agree(Shared, (3, 8, 8), "layers", 1, dtype)
+
+
 class Twice(nn.Module):
     """The same layer twice, and a weight that two layers share."""
 
@@ -337,9 +356,51 @@ def test_any_number_of_workers_gives_the_same_bits(seed: int) -> None:
     task = Classification(Data("noise", x[:96], y[:96], x[96:], y[96:]), network, list(np.arange(96).reshape(6, 16)))
     local = fedawe.Local(fedawe.Rate(0.1), steps=3, batch=8, batches="epochs")
     X, A, visits = task.initial(0).repeat(6, 1), torch.arange(6), torch.arange(6)
-    expected = Inline(task, local).innovations(X, A, 2, 0, visits)
+    expected = Inline(task, local).train(fedawe.Broadcast(X), A, 2, 0, visits).G
     engine = Processes(task, local, 3, 6, X[0])
     try:
-        assert torch.equal(engine.innovations(X, A, 2, 0, visits), expected)
+        assert torch.equal(engine.train(fedawe.Broadcast(X), A, 2, 0, visits).G, expected)
     finally:
         engine.close()
+
+
+# Devices
+
+
+class Waiting(Exception):
+    """Something asked a device for a number."""
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: modules.dense(1),
+        lambda: modules.convolutional(3),
+        lambda: nn.Sequential(nn.LayerNorm(9), nn.Linear(9, 5)),
+    ],
+    ids=["dense", "layers", "autograd"],
+)
+def test_nothing_waits_for_a_device_while_clients_are_trained(
+    make: Callable[[], nn.Module], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What would make a host wait for a device raises here, where tensors are on the only device there is."""
+    network = ModuleNetwork(make)
+    images = any(isinstance(part, nn.Conv2d) for part in network.module.modules())
+    draw = torch.Generator().manual_seed(0)
+    x, y = torch.randn(60, *((3, 12, 12) if images else (9,)), generator=draw), torch.arange(60) % modules.CLASSES
+    task = Classification(Data("noise", x[:48], y[:48], x[48:], y[48:]), network, list(np.arange(48).reshape(4, 12)))
+    local = fedawe.Local(fedawe.Rate(0.1), steps=3, batch=6)
+    X = task.initial(0).repeat(4, 1)
+    got = task.batches(local.work(torch.arange(4), 0, 0))  # drawn on the host, and sent to the device once
+    before = X.clone()
+
+    def wait(*_: object, **__: object) -> None:
+        raise Waiting
+
+    with monkeypatch.context() as patched:
+        for name in ("item", "tolist", "cpu", "numpy", "nonzero", "__bool__", "__float__", "__int__", "__index__"):
+            patched.setattr(torch.Tensor, name, wait)
+        with pytest.raises(Waiting):
+            X.sum().item()
+        task.descend(X, got, 3, fedawe.tasks.Update(0.1))
+    assert not torch.equal(X, before)

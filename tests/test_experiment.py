@@ -7,24 +7,21 @@ from pathlib import Path
 import pytest
 
 from fedawe.core.errors import UserError
-from fedawe.experiments import schedule as suite
-from fedawe.experiments.schedule import Execution
-from fedawe.experiments.settings import Contender, Settings, World
+from fedawe.experiments.build import experiment_of
+from fedawe.experiments.settings import Settings
 
 SETTINGS = Settings(model="softmax", clients=10, rounds=5, batch=16, steps=3, evaluate_every=5, alpha=0.5, eta0=0.5)
 
 
 def losses(out: Path, settings: Settings, *algorithms: str) -> dict[str, tuple[float, bytes]]:
     """The last test loss and the model of each."""
-    contenders = [Contender.parse(text) for text in algorithms]
-    how = Execution(engine="stacked", workers=1)
-    for _ in suite.run(settings, contenders, (0,), out, command="test", execution=how):
-        pass
+    experiment = experiment_of(settings, algorithms, (0,))
+    experiment.run(out, engine="stacked", workers=1)
     found = {}
-    for contender in contenders:
-        folder = out / contender.label / "seed-0"
+    for label in experiment.algorithms:
+        folder = out / label / "seed-0"
         last = json.loads((folder / "record.jsonl").read_text().splitlines()[-2])
-        found[contender.label] = (last["test_loss"], (folder / "model.safetensors").read_bytes())
+        found[label] = (last["test_loss"], (folder / "model.safetensors").read_bytes())
     return found
 
 
@@ -45,24 +42,25 @@ def test_a_clip_of_ones_own_is_the_clip_of_all(tmp_path: Path) -> None:
 
 
 def test_what_is_ones_own_comes_before_what_is_common() -> None:
-    settings = dataclasses.replace(SETTINGS, clip_grad=2.0).resolved()
-    common = settings.local()
+    settings = dataclasses.replace(SETTINGS, clip_grad=2.0, batches="epochs")
     for text, eta0, clip in (
         ("fedawe", 0.5, 2.0),
         ("fedawe:eta0=0.2", 0.2, 2.0),
         ("fedawe:clip_grad=0.7", 0.5, 0.7),
         ("fedawe:clip_grad=0.7,eta0=0.2,clip=0.4", 0.2, 0.7),
     ):
-        local = Contender.parse(text).local(settings)
+        experiment = experiment_of(settings, [text])
+        (label,) = experiment.algorithms
+        local = experiment.local_of(label)
         assert (local.rate.eta0, local.clip_grad) == (eta0, clip)
-        assert (local.steps, local.batch, local.batches) == (common.steps, common.batch, common.batches)
+        assert (local.steps, local.batch, local.batches) == (3, 16, "epochs")
 
 
 def test_it_is_not_an_option_of_the_algorithm() -> None:
-    settings = SETTINGS.resolved()
-    trace = World.of(settings, 0).trace
-    plain = Contender.parse("fedawe:clip=0.4").algorithm(settings, trace)
-    assert Contender.parse("fedawe:clip=0.4,clip_grad=0.7,eta0=0.2").algorithm(settings, trace) == plain
+    plain, own = experiment_of(
+        SETTINGS, ["fedawe:clip=0.4", "fedawe:clip=0.4,clip_grad=0.7,eta0=0.2"]
+    ).algorithms.values()
+    assert own == plain
 
 
 @pytest.mark.parametrize(
@@ -73,7 +71,7 @@ def test_it_is_not_an_option_of_the_algorithm() -> None:
         ("mifa:clip_grad=x", "mifa:clip_grad is 'x'; expected a number"),
     ],
 )
-def test_a_clip_that_cannot_be_meant_is_refused(text: str, said: str) -> None:
+def test_an_invalid_clip_is_refused(text: str, said: str) -> None:
     with pytest.raises(UserError) as refused:
-        Contender.parse(text).local(SETTINGS.resolved())
+        experiment_of(SETTINGS, [text])
     assert said in str(refused.value)

@@ -18,7 +18,7 @@ from fedawe.algorithms.base import pack, unpack
 from fedawe.algorithms.versions import Versions
 from fedawe.core.errors import UserError
 from fedawe.deploy import checkpoint, digits, store
-from fedawe.deploy.about import header_of
+from fedawe.deploy.about import deployment_header
 from fedawe.deploy.checkpoint import run_of
 from fedawe.deploy.replay import deployed, main, replay
 from fedawe.deploy.store import Store
@@ -203,7 +203,7 @@ def test_two_server_apps_do_not_share_a_folder(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(checkpoint, "PATIENCE", 0.0)
     strategy = strategy_on(unsteady(), tmp_path)
     layout = digits.layout(digits.task(digits.settings(CONFIG)))
-    header = header_of(strategy.about, strategy.given, strategy.algorithm, layout, 4, 1)
+    header = deployment_header(strategy.about, strategy.given, strategy.algorithm, layout, 4, 1)
     folder = checkpoint.Folder(tmp_path, header, 0)
     with folder.held(), pytest.raises(UserError, match="in use by another"):
         start(unsteady(), tmp_path, 1)

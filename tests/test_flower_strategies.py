@@ -318,11 +318,15 @@ def test_what_is_no_algorithm_is_said(algorithm: Any, message: str) -> None:
 
 
 @pytest.mark.parametrize("algorithm", [fedawe.FedProx(), fedawe.SCAFFOLD(), fedawe.FedNova()], ids=repr)
-def test_what_needs_more_than_a_model_is_refused_and_not_run_as_fedavg(
-    algorithm: Any, monkeypatch: pytest.MonkeyPatch
+def test_stock_clients_do_not_run_it_as_fedavg(
+    algorithm: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with pytest.raises(UserError, match="exchanges more than a model with its clients"):
-        started(FlowerStrategy(algorithm, clients=3), stock_grid(monkeypatch))
+    """A client app that ignores what it was sent, or does not say how it trained, is refused in every round."""
+    strategy = FlowerStrategy(algorithm, clients=3)
+    result = started(strategy, stock_grid(monkeypatch), 2)
+    assert not strategy.session.on.any()
+    assert np.array_equal(result.arrays["0.weight"].numpy(), make_model()[0].weight.detach().numpy())
+    assert caplog.text.count("changed nothing: all 3 replies were refused") == 2
 
 
 def test_a_choice_is_made_before_anyone_trains(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,6 +61,7 @@ def test_the_contract_of_names_and_defaults() -> None:
     assert fedawe.FedAvgKnown(p, 0.5).eta_g == 0.5
     assert fedawe.FedAU() == fedawe.FedAU(K=50, eta_g=1.0) == fedawe.FedAU(50, 1.0)
     assert fedawe.F3AST() == fedawe.F3AST(beta=0.001, eta_g=1.0, capacity=None) == fedawe.F3AST(0.001, 1.0, None)
+    assert fedawe.F3AST() == fedawe.F3AST(r0=1.0, normalise="self")
     assert fedawe.MIFA() == fedawe.MIFA(eta_g=1.0) == fedawe.MIFA(1.0)
     assert fedawe.FedVARP() == fedawe.FedVARP(eta_g=1.0) == fedawe.FedVARP(1.0)
     assert [*ALGORITHMS][:8] == ["fedawe", "fedavg", "fedavg-all", "fedavg-known", "fedau", "f3ast", "mifa", "fedvarp"]

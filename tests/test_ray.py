@@ -25,9 +25,9 @@ import torch
 from torch import nn
 
 import fedawe
-from fedawe.experiments import schedule as suite
-from fedawe.experiments.schedule import Execution
-from fedawe.experiments.settings import Contender, Settings
+from fedawe.experiments.build import experiment_of
+from fedawe.experiments.execution import Execution
+from fedawe.experiments.settings import Settings
 from fedawe.results import record as records
 from fedawe.tasks import Augment, Classification, Data, ModuleNetwork
 from fedawe.tasks.models import paper
@@ -243,7 +243,7 @@ def test_divergence_names_the_client(engine):
 
 def test_a_worker_that_fails_says_why(engine):
     task = small()
-    task.order = task.order + 10**6
+    task.sampling.order = task.sampling.order + 10**6
     engine.use(task, LOCAL)
     with pytest.raises(RuntimeError, match=r"a worker failed:(.|\n)*index out of range"):
         engine.train(fedawe.Broadcast(task.initial(0)[None]), torch.tensor([3]), 0, 0, torch.tensor([0]))
@@ -372,7 +372,7 @@ def grouping(out):
 
 def test_runs_spread_over_nodes_are_the_same_runs_even_if_a_node_is_lost(nodes, vacant, tmp_path):
     settings = Settings(model="softmax", clients=20, rounds=400, batch=16, evaluate_every=50)
-    contenders = [Contender.parse(name) for name in ("fedawe", "mifa")]
+    experiment = experiment_of(settings, ["fedawe", "mifa"], (0, 1))
     told, warned = [], []
 
     def tell(progress):
@@ -384,37 +384,32 @@ def test_runs_spread_over_nodes_are_the_same_runs_even_if_a_node_is_lost(nodes, 
             nodes.lose()
 
     lost, out = threading.Event(), tmp_path / "spread"
-    execution = Execution(engine=f"ray:{nodes.address}", jobs=2, checkpoint_every=20)
-    found = list(
-        suite.run(settings, contenders, (0, 1), out, command="", execution=execution, tell=tell, warn=warned.append)
-    )
+    engine = f"ray:{nodes.address}"
+    found = experiment.run(out, tell=tell, warn=warned.append, engine=engine, jobs=2, checkpoint_every=20).runs.runs
     nodes.regain()
     assert len(warned) == 1
     assert "a worker or node of the cluster was lost" in warned[0]
     assert [each.rounds for each in told].count(1) == 4  # nobody had to begin again
-    assert [record.status for record in found] == ["complete"] * 4
-    assert {record.path.is_relative_to(out) for record in found} == {True}
-    execution = Execution(engine=grouping(out))
-    list(suite.run(settings, contenders, (0, 1), tmp_path / "alone", command="", execution=execution))
+    assert [run.status for run in found] == ["complete"] * 4
+    assert {run.record.path.is_relative_to(out) for run in found} == {True}
+    experiment.run(tmp_path / "alone", engine=grouping(out))
     assert_same_runs(out, tmp_path / "alone")
 
 
 def test_a_run_that_fails_on_a_node_leaves_the_others_complete(nodes, vacant, tmp_path):
     settings = Settings(model="softmax", clients=20, rounds=5, batch=16)
-    contenders = [Contender.parse(name) for name in ("fedawe", "fedavg")]
-    list(suite.run(settings, contenders, (0,), tmp_path, command="", execution=Execution(engine="stacked")))
+    experiment = experiment_of(settings, ["fedawe", "fedavg"], (0,))
+    experiment.run(tmp_path, engine="stacked")
     well, ill = (tmp_path / name / "seed-0" for name in ("fedawe", "fedavg"))
     model = (well / "model.safetensors").read_bytes()
     (well / "model.safetensors").write_bytes(b"damaged")
     (well / "notes").write_text("a user's own")
     (ill / records.NAME).write_text(records.seal({"kind": "header", "format": 0}) + "\n")
-    execution = Execution(engine=f"ray:{nodes.address}", jobs=2)
     with pytest.raises(fedawe.UserError) as caught:
-        list(suite.run(settings, contenders, (0,), tmp_path, command="", execution=execution))
-    assert str(caught.value).splitlines() == [
-        "1 of 2 runs failed, the others are complete:",
-        f"fedavg, seed 0: {ill / records.NAME}: made with other settings or another version; choose another --out",
-    ]
+        experiment.run(tmp_path, engine=f"ray:{nodes.address}", jobs=2)
+    first, second = str(caught.value).splitlines()
+    assert first == "1 of 2 runs failed, the others are complete:"
+    assert second == f"fedavg, seed 0: {ill / records.NAME} was made with format = 0, not 2; choose another --out"
     assert (well / "model.safetensors").read_bytes() == model
     assert (well / "notes").read_text() == "a user's own"
 
@@ -449,7 +444,7 @@ def test_a_run_that_was_stopped_on_a_ray_of_its_own_goes_on_at_another(nodes, va
             os.killpg(process.pid, signal.SIGINT)
         _, said = process.communicate(timeout=240)
         assert process.returncode == 130, said
-        assert said.splitlines()[-1] == "fedawe: stopped; the same command goes on from the last checkpoint"
+        assert said.splitlines()[-1] == "fedawe: stopped; the same command continues from the last checkpoint"
         assert processes_of(folder) == []
     assert not (home / ".ray").exists()  # no password left behind
     monkeypatch.undo()
@@ -457,8 +452,7 @@ def test_a_run_that_was_stopped_on_a_ray_of_its_own_goes_on_at_another(nodes, va
     done, said = process.communicate(timeout=240)
     assert "1 of 1 runs complete" in done, said
     settings = Settings(model="softmax", clients=20, rounds=200, evaluate_every=100)
-    execution, contenders = Execution(engine=grouping(out)), [Contender.parse("fedawe")]
-    list(suite.run(settings, contenders, (0,), tmp_path / "alone", command="", execution=execution))
+    experiment_of(settings, ["fedawe"], (0,)).run(tmp_path / "alone", engine=grouping(out))
     assert_same_runs(out, tmp_path / "alone")
 
 
@@ -481,14 +475,7 @@ def test_a_cluster_that_cannot_be_reached_is_said_in_one_line(greeting, tmp_path
             threading.Thread(target=greet, args=(listener, greeting), daemon=True).start()
         for engine in (f"ray:{address}", f"ray://{address}"):
             with pytest.raises(fedawe.UserError, match=f"no Ray answers at (ray://)?{address}; expected a running"):
-                suite.run(
-                    Settings(),
-                    [Contender.parse("fedavg")],
-                    (0,),
-                    tmp_path / "x",
-                    command="",
-                    execution=Execution(engine=engine),
-                )
+                experiment_of(Settings(), ["fedavg"], (0,)).run(tmp_path / "x", engine=engine)
     assert not (tmp_path / "x").exists()
 
 

@@ -15,9 +15,8 @@ from table import ROWS, History, Row, differences, histories, history, run
 import fedawe
 from fedawe.algorithms.base import State, pack, unpack
 from fedawe.algorithms.received import Received, ReceivedState
-from fedawe.experiments import schedule as suite
-from fedawe.experiments.schedule import Execution
-from fedawe.experiments.settings import Contender, Settings, World
+from fedawe.experiments.build import experiment_of
+from fedawe.experiments.settings import Settings
 
 ALL = ("fedawe", "fedavg", "fedavg-all", "fedavg-known", "fedau", "f3ast", "mifa", "fedvarp")
 SETTINGS = Settings(
@@ -118,9 +117,7 @@ def execute(
         if progress.rounds == crash_at:
             raise Crash
 
-    contenders = [Contender.parse(text) for text in algorithms]
-    how = Execution(checkpoint_every=2, engine="stacked", workers=1)
-    list(suite.run(given, contenders, (0,), out, command="test", execution=how, tell=tell))
+    experiment_of(given, algorithms, (0,)).run(out, checkpoint_every=2, engine="stacked", workers=1, tell=tell)
 
 
 def lines(out: Path, label: str) -> list[dict[str, Any]]:
@@ -162,17 +159,16 @@ def test_asking_for_it_changes_no_other_number(whole: Path, tmp_path: Path) -> N
 @pytest.mark.parametrize("label", ALL)
 def test_the_record_has_the_metrics_of_that_mean(whole: Path, label: str) -> None:
     """Simulated anew with one model per client; FedAWE's received mean is its own model and is not evaluated twice."""
-    resolved = SETTINGS.resolved()
-    world = World.of(resolved, 0)
-    contender = Contender.parse(label)
-    algorithm = contender.algorithm(resolved, world.trace)
-    held = [world.task.initial(0)] * 12
-    expected = {0: world.task.evaluate(torch.stack(held).mean(0))}
-    for step in fedawe.simulate(world.task, algorithm, world.trace, contender.local(resolved), seed=0):
+    experiment = experiment_of(dataclasses.replace(SETTINGS, evaluate_received=False), [label], (0,))
+    population = experiment.population(0)
+    task, algorithm = population.task, experiment.algorithm(label, population.trace)
+    held = [task.initial(0)] * 12
+    expected = {0: task.evaluate(torch.stack(held).mean(0))}
+    for step in fedawe.simulate(task, algorithm, population.trace, experiment.local_of(label), seed=0):
         state: State = step.state
         for i in step.A.tolist():
             held[i] = state.latest
-        expected[step.t + 1] = world.task.evaluate(torch.stack(held).mean(0))
+        expected[step.t + 1] = task.evaluate(torch.stack(held).mean(0))
     prefix = "" if label == "fedawe" else "received_"
     evaluations = [line for line in lines(whole, label) if line["kind"] == "evaluation"]
     assert [line["round"] for line in evaluations] == [0, 3, 6, 9, 10]

@@ -1,6 +1,8 @@
 """Runs on disk: whatever interrupts them, the same call again ends with the same bits."""
 
+import dataclasses
 import json
+import multiprocessing
 import os
 import random
 import signal
@@ -13,11 +15,13 @@ import pytest
 import safetensors.torch
 import torch
 
+import fedawe
 from fedawe.core.errors import UserError
-from fedawe.experiments import checkpoint
-from fedawe.experiments import schedule as suite
-from fedawe.experiments.schedule import Execution
-from fedawe.experiments.settings import Contender, Settings, World
+from fedawe.experiments import checkpoint, schedule
+from fedawe.experiments import folder as folders
+from fedawe.experiments.build import experiment_of
+from fedawe.experiments.settings import Settings
+from fedawe.experiments.workers import at_once
 from fedawe.results import record as records
 
 SETTINGS = Settings(model="softmax", clients=20, rounds=30, batch=16, evaluate_every=4)
@@ -37,11 +41,12 @@ def execute(
         if progress.rounds == crash_at:
             raise Crash
 
-    contenders = [Contender.parse(text) for text in algorithms]
+    experiment = experiment_of(settings, algorithms, seeds)
     warn = (lambda _: None) if warnings is None else warnings.append
-    execution = Execution(checkpoint_every=checkpoint_every, **{"engine": "stacked", **how})
-    found = suite.run(settings, contenders, seeds, out, command="test", execution=execution, tell=tell, warn=warn)
-    return list(found)
+    experiment.run(out, tell=tell, warn=warn, checkpoint_every=checkpoint_every, **{"engine": "stacked", **how})
+    return [
+        records.read(out / label / f"seed-{seed}" / "record.jsonl") for seed in seeds for label in experiment.algorithms
+    ]
 
 
 def stable(path: Path) -> list[str]:
@@ -65,7 +70,8 @@ def whole(tmp_path_factory):
 
 def test_a_record_has_a_header_evaluations_and_a_last_line(whole):
     record = records.read(whole / "fedawe" / "seed-0" / "record.jsonl")
-    assert record.header["algorithm"] == "fedawe"
+    assert (record.header["label"], record.header["name"]) == ("fedawe", "FedAWE")
+    assert record.header["algorithm"]["class"] == "fedawe.algorithms.fedawe:FedAWE"
     assert [line["round"] for line in record.evaluations] == [0, 4, 8, 12, 16, 20, 24, 28, 30]
     assert record.end is not None
     assert record.status == "complete"
@@ -109,12 +115,15 @@ def test_a_complete_run_is_left_alone(whole):
 
 
 def test_complete_runs_start_no_process(whole, monkeypatch):
-    monkeypatch.delattr(suite, "ProcessPoolExecutor")
+    monkeypatch.delattr(schedule, "at_once")
     assert [record.status for record in execute(whole, ALL, jobs=2)] == ["complete"] * len(ALL)
 
 
-def test_no_checkpoint_and_no_part_is_left(whole):
-    assert not [path for path in whole.rglob("*") if path.name.startswith("checkpoint") or path.suffix == ".part"]
+def test_one_checkpoint_is_left_to_extend_the_run_from_and_no_part(whole):
+    for label in ALL:
+        (left,) = (whole / label / "seed-0").glob("checkpoint-*")
+        assert left.name.startswith("checkpoint-00000030-")
+    assert not [path for path in whole.rglob("*") if path.suffix == ".part"]
 
 
 def crashed(out: Path, crash_at=20) -> Path:
@@ -149,6 +158,92 @@ def test_two_damaged_checkpoints_start_anew(whole, tmp_path):
     execute(tmp_path / "x", warnings=warnings)
     assert len(warnings) == 2
     assert result(tmp_path / "x") == result(whole)
+
+
+def test_resuming_in_another_environment_warns(whole, tmp_path, monkeypatch):
+    """The numbers may then differ in their last bits; here they do not, because only the name of a version does."""
+    crashed(tmp_path / "x")
+    elsewhere = {**folders.environment(), "torch": "9.9.9"}
+    monkeypatch.setattr(folders, "environment", lambda: elsewhere)
+    warnings: list[str] = []
+    execute(tmp_path / "x", warnings=warnings)
+    (said,) = warnings
+    assert said.startswith(f"{tmp_path / 'x'} was begun with torch = {torch.__version__}, not 9.9.9")
+    assert result(tmp_path / "x") == result(whole)
+    assert json.loads((tmp_path / "x" / "experiment.json").read_text())["environment"]["torch"] == torch.__version__
+
+
+# More rounds than before
+
+
+def longer(rounds: int) -> Settings:
+    return dataclasses.replace(SETTINGS, rounds=rounds)
+
+
+@pytest.mark.parametrize("label", ALL)
+@pytest.mark.parametrize("rounds", [10, 12])
+def test_a_finished_run_that_is_extended_is_the_longer_run(whole, tmp_path, label, rounds):
+    """Evaluations are due every 4 rounds: that of round 10 was only due because the run ended there."""
+    execute(tmp_path / "x", (label,), settings=longer(rounds))
+    record = records.read(tmp_path / "x" / label / "seed-0" / "record.jsonl")
+    assert (record.status, record.evaluations[-1]["round"]) == ("complete", rounds)
+    computed: list[int] = []
+    experiment_of(SETTINGS, [label], (0,)).run(
+        tmp_path / "x", engine="stacked", tell=lambda progress: computed.append(progress.rounds)
+    )
+    assert computed == list(range(rounds + 1, 31)), "what is there is not computed again"
+    assert result(tmp_path / "x", label) == result(whole, label)
+
+
+def test_an_extended_run_survives_a_crash(whole, tmp_path):
+    execute(tmp_path / "x", settings=longer(10))
+    for crash_at in (11, 14, 29):
+        with pytest.raises(Crash):
+            execute(tmp_path / "x", crash_at=crash_at)
+    execute(tmp_path / "x")
+    assert result(tmp_path / "x") == result(whole)
+
+
+def test_an_extended_run_whose_checkpoint_is_damaged_starts_anew(whole, tmp_path):
+    execute(tmp_path / "x", settings=longer(10))
+    (last,) = (tmp_path / "x" / "fedawe" / "seed-0").glob("checkpoint-*")
+    flip(last, 0.5)
+    warnings: list[str] = []
+    execute(tmp_path / "x", warnings=warnings)
+    assert str(last) in warnings[0]
+    assert result(tmp_path / "x") == result(whole)
+
+
+def test_a_run_is_not_shortened(whole):
+    with pytest.raises(UserError, match=r"rounds = 30, not 12: runs can be extended, not shortened"):
+        execute(whole, settings=longer(12))
+
+
+def test_a_changed_definition_of_a_users_class_is_refused_in_one_line(tmp_path, monkeypatch):
+    """By the same words on the command line; a changed comment or docstring changes nothing."""
+    monkeypatch.syspath_prepend(tmp_path)
+    file = tmp_path / "own_rule.py"
+    text = (
+        "import dataclasses\nimport fedawe\n\n\n@dataclasses.dataclass(frozen=True)\nclass Own(fedawe.FedAvg):\n"
+        "    'A rule.'\n\n    def model(self, state):\n        return 1.0 * super().model(state)\n"
+    )
+
+    def call(content):
+        file.write_text(content)
+        command = [sys.executable, "-m", "fedawe", "run", "--algorithms", f"{file}:Own", "--seeds", "0", "--clients"]
+        flags = ["20", "--model", "softmax", "--rounds", "4", "--out", str(tmp_path / "x")]
+        return subprocess.run([*command, *flags], capture_output=True, text=True, check=False)
+
+    assert call(text).returncode == 0
+    before = result(tmp_path / "x", "Own")
+    again = call(text.replace("'A rule.'", "'Another docstring.'  # and a comment"))
+    assert (again.returncode, "they were already" in again.stdout) == (0, True)
+    changed = call(text.replace("1.0", "2.0"))
+    assert changed.returncode == 2
+    (line,) = changed.stderr.splitlines()
+    assert line.startswith("fedawe: ")
+    assert "was made with another definition of algorithm; choose another --out" in line
+    assert result(tmp_path / "x", "Own") == before
 
 
 @pytest.mark.parametrize("line", [1, 2, 4, 6])
@@ -190,10 +285,11 @@ def test_a_lost_or_damaged_model_is_made_again(whole, tmp_path, harm):
 
 
 def test_the_model_is_the_one_that_was_evaluated(whole):
-    world = World.of(SETTINGS.resolved(), 0)
-    x = safetensors.torch.load((whole / "fedawe" / "seed-0" / "model.safetensors").read_bytes())["x"]
+    task = experiment_of(SETTINGS).population(0).task
+    tensors = safetensors.torch.load((whole / "fedawe" / "seed-0" / "model.safetensors").read_bytes())
+    x = tensors["x"] if task.layout is None else task.layout.vector(tensors)
     last = records.read(whole / "fedawe" / "seed-0" / "record.jsonl").evaluations[-1]
-    assert world.task.evaluate(x)["test_loss"] == last["test_loss"]
+    assert task.evaluate(x)["test_loss"] == last["test_loss"]
 
 
 def test_algorithms_and_seeds_can_be_added(whole, tmp_path):
@@ -220,8 +316,7 @@ def test_a_second_process_on_the_folder_is_refused(tmp_path):
             other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
             seen.append(other.stderr)
 
-    contenders = [Contender.parse("fedavg")]
-    list(suite.run(SETTINGS, contenders, (0,), tmp_path / "x", command="test", tell=tell))
+    experiment_of(SETTINGS, ["fedavg"], (0,)).run(tmp_path / "x", tell=tell)
     assert "in use by another process" in seen[0]
 
 
@@ -252,8 +347,6 @@ def test_nothing_is_written_when_something_is_wrong(tmp_path):
 
 
 def test_a_checkpoint_holds_its_own_checksum(tmp_path):
-    import fedawe
-
     state = fedawe.FedAWE().init(torch.zeros(3), 2)
     state = fedawe.FedAWE().aggregate(state, 0, torch.tensor([1]), torch.ones(1, 3))
     checkpoint.save(tmp_path, state)
@@ -290,6 +383,106 @@ def test_kill_minus_nine_changes_nothing(tmp_path, command):
     for label in ("fedawe", "mifa"):
         assert result(killed, label) == result(tmp_path / "alone", label)
     assert not [name for name in os.listdir(killed) if name.endswith(".part")]
+
+
+# Processes that are killed
+
+
+def killing(folder: Path, mortal: dict[str, int]):
+    """A function of jobs that are named: each counts its tries in a file, and is killed in its first `mortal[name]`."""
+
+    def work(job, say):
+        path = folder / job
+        path.write_text(path.read_text() + "x" if path.exists() else "x")
+        if len(path.read_text()) <= mortal.get(job, 0):
+            os.kill(os.getpid(), signal.SIGKILL)
+        say(f"{job} works")
+        return job.upper()
+
+    return work
+
+
+def tries(folder: Path) -> dict[str, int]:
+    return {path.name: len(path.read_text()) for path in folder.iterdir()}
+
+
+def test_only_the_run_that_was_under_way_is_charged_a_try(tmp_path):
+    heard: list[str] = []
+    jobs = ["a", "b", "c", "d", "e", "f"]
+    found = {o.job: o for o in at_once(killing(tmp_path, {"b": 1, "e": 9}), jobs, 2, heard.append)}
+    assert {job: outcome.kind for job, outcome in found.items()} == {**dict.fromkeys(jobs, "done"), "e": "failed"}
+    assert found["b"].said == "B"
+    assert found["e"].said == "its process was killed (exit code -9)"
+    assert tries(tmp_path) == {"a": 1, "b": 2, "c": 1, "d": 1, "e": 2, "f": 1}
+    assert sorted(heard) == [f"{job} works" for job in "abcdf"]
+
+
+def test_a_process_that_is_killed_while_idle_costs_no_run_a_try(tmp_path):
+    """Two processes; the second has no more to do and is killed. Then the first is, and its run needs another."""
+
+    def work(job, say):
+        path = tmp_path / job
+        path.write_text(path.read_text() + "x" if path.exists() else "x")
+        if job == "long" and path.read_text() == "x":
+            while not (tmp_path / "short").exists():
+                time.sleep(0.01)
+            time.sleep(0.3)  # until the other process waits for a job
+            say(os.getpid())
+            while not (tmp_path / "killed").exists():
+                time.sleep(0.01)
+            os.kill(os.getpid(), signal.SIGKILL)
+        return job
+
+    def hear(pid):
+        (idle,) = [child for child in multiprocessing.active_children() if child.pid != pid]
+        os.kill(idle.pid, signal.SIGKILL)
+        idle.join()
+        (tmp_path / "killed").touch()
+
+    found = {outcome.job: outcome.kind for outcome in at_once(work, ["long", "short"], 2, hear)}
+    assert found == {"long": "done", "short": "done"}
+    assert (tmp_path / "long").read_text() == "xx"
+    assert (tmp_path / "short").read_text() == "x"
+
+
+def test_runs_whose_process_is_killed_come_out_the_same(whole, tmp_path):
+    """Both processes are killed in the middle of their runs; a run is given two tries and resumes in its second."""
+    killed: list[int] = []
+
+    def tell(progress):
+        if progress.rounds == 15 and not killed:
+            for child in multiprocessing.active_children():
+                killed.append(child.pid)
+                os.kill(child.pid, signal.SIGKILL)
+                child.join()
+
+    labels = ["fedawe", "mifa"]
+    experiment_of(SETTINGS, labels, (0,)).run(tmp_path / "x", tell=tell, engine="stacked", jobs=2, checkpoint_every=3)
+    assert killed
+    for label in labels:
+        assert result(tmp_path / "x", label) == result(whole, label)
+
+
+def test_a_run_that_is_killed_again_and_again_is_named_and_the_others_are_complete(tmp_path):
+    @dataclasses.dataclass(frozen=True)
+    class Mortal(fedawe.FedAvg):
+        def aggregate(self, state, t, A, G):
+            if t == 5:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return super().aggregate(state, t, A, G)
+
+    plain = experiment_of(SETTINGS, ["fedavg"], (0, 1))
+    both = dataclasses.replace(
+        plain, algorithms={**plain.algorithms, "mortal": Mortal()}, local=plain.local_of("fedavg"), seeds=(0,)
+    )
+    with pytest.raises(RuntimeError) as caught:
+        both.run(tmp_path / "x", jobs=2, engine="stacked", checkpoint_every=3)
+    assert str(caught.value).splitlines() == [
+        "1 of 2 runs failed, the others are complete:",
+        "mortal, seed 0: its process was killed (exit code -9)",
+    ]
+    assert records.read(tmp_path / "x" / "fedavg" / "seed-0" / "record.jsonl").status == "complete"
+    assert records.read(tmp_path / "x" / "mortal" / "seed-0" / "record.jsonl").status == "unfinished"
 
 
 WAYS = pytest.mark.parametrize("how", [["--jobs", "2"], ["--workers", "2"]], ids=["jobs", "workers"])
@@ -330,7 +523,7 @@ def test_ctrl_c_stops_all_processes_and_the_same_command_goes_on(alone, tmp_path
     os.killpg(process.pid, signal.SIGINT)
     _, said = process.communicate(timeout=60)  # returns when every process that holds the pipe has ended
     assert process.returncode == 130, said
-    assert said.splitlines()[-1] == "fedawe: stopped; the same command goes on from the last checkpoint"
+    assert said.splitlines()[-1] == "fedawe: stopped; the same command continues from the last checkpoint"
     assert "Traceback" not in said
     assert "2 of 2 runs complete" in start(tmp_path / "stopped", *how).communicate()[0]
     for label in ("fedawe", "fedavg"):

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from fedawe.core.errors import UserError
-from fedawe.experiments.settings import Settings, World
+from fedawe.experiments.build import experiment_of
+from fedawe.experiments.settings import Settings
 from fedawe.tasks import Data, digits
 
 MEAN, STD = (0.5, 0.25, 0.1), (0.2, 0.5, 1.0)
@@ -84,9 +85,10 @@ def test_only_squares_of_images_can_be_shrunk() -> None:
 
 def test_the_settings_shrink_what_clients_see_and_nothing_else() -> None:
     common = Settings(model="softmax", clients=5, rounds=2, alpha=0.5)
-    whole, small = (World.of(s.resolved(), 0) for s in (common, Settings(**{**vars(common), "image_size": 4})))
+    both = (common, Settings(**{**vars(common), "image_size": 4}))
+    whole, small = (experiment_of(settings, ["fedavg"], [0]).population(0) for settings in both)
     assert len(small.task.initial(0)) == 10 * (16 + 1)
     assert len(whole.task.initial(0)) == 10 * (64 + 1)
     np.testing.assert_array_equal(small.trace.on, whole.trace.on)  # the same clients, the same labels, the same trace
-    with pytest.raises(UserError, match="leave them away for quadratic"):
-        Settings(task="quadratic", image_size=4).resolved()
+    with pytest.raises(UserError, match="omit them for quadratic"):
+        experiment_of(Settings(task="quadratic", image_size=4))

@@ -230,19 +230,20 @@ class RateState(ServerState):
 
 @dataclass(frozen=True)
 class F3AST(OneGlobalModel[RateState]):
-    """F3AST (Ribero, Vikalo & de Veciana 2022), all clients of equal weight 1/m: w_i = (1/m)/r_i for the selected.
+    """F3AST (Ribero, Vikalo & de Veciana 2022), all clients of equal weight: w_i = (1/r_i) / sum_S (1/r_j).
 
-        r <- (1 - beta) r + beta 1{i in S}         before the weights, so w_i <= 1/(m beta)
+        r <- (1 - beta) r + beta 1{i in S}         before the weights, so r_i >= beta for the selected
 
     S is every available client, or the `capacity` of them with the smallest r (ties: the lowest number); the others are
     not asked to train.
     What the FedAWE authors ran is not public (see docs/algorithms.md); the variants that are:
 
     r0         starting rates: 1 (the authors' FedPBC code), or any number; "share" is 1/m (the F3AST authors' code)
-    normalise  "clients": w_i as above;  "capacity": divided by the capacity too (the F3AST authors' code);
-               "self": (1/r_i) / sum_S (1/r_j), which starts as FedAvg does and alone fits the paper's Table 8
+    normalise  "self": as above, which starts as FedAvg does and alone fits the FedAWE paper's Table 8;
+               "clients": (1/m)/r_i, unbiased once r is right (the F3AST paper, and the FedPBC code);
+               "capacity": that divided by the capacity too (the F3AST authors' code)
 
-    >>> f3ast = F3AST(beta=0.5)
+    >>> f3ast = F3AST(beta=0.5, normalise="clients")
     >>> state = f3ast.init(torch.zeros(1), m=2)
     >>> one, g = torch.tensor([0]), torch.tensor([[1.0]])
     >>> state = f3ast.aggregate(state, 0, one[:0], g[:0])    # r = .5, .5
@@ -258,7 +259,7 @@ class F3AST(OneGlobalModel[RateState]):
     eta_g: float = 1.0
     capacity: int | None = None
     r0: float | Literal["share"] = 1.0
-    normalise: Literal["clients", "capacity", "self"] = "clients"
+    normalise: Literal["self", "clients", "capacity"] = "self"
     clip: float | None = None
 
     def __post_init__(self) -> None:
@@ -268,8 +269,8 @@ class F3AST(OneGlobalModel[RateState]):
         check_whole("capacity", self.capacity, ", or None for no limit")
         if self.r0 != "share" and not (isinstance(self.r0, float | int) and 0 < self.r0 <= 1):
             raise UserError(f"r0 is {self.r0!r}; expected a number above 0 and at most 1, or 'share'")
-        if self.normalise not in ("clients", "capacity", "self"):
-            raise UserError(f"normalise is {self.normalise!r}; expected 'clients', 'capacity' or 'self'")
+        if self.normalise not in ("self", "clients", "capacity"):
+            raise UserError(f"normalise is {self.normalise!r}; expected 'self', 'clients' or 'capacity'")
 
     def init(self, x0: Tensor, m: int) -> RateState:
         """r = r0 for everyone."""

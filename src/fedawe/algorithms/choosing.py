@@ -11,7 +11,7 @@ from torch import Tensor
 from fedawe.algorithms.averages import FedAvg
 from fedawe.algorithms.base import Algorithm, State, check_whole, known_clients
 from fedawe.algorithms.exchange import Broadcast, Upload, absorb, choose, in_order
-from fedawe.algorithms.facts import is_linear
+from fedawe.algorithms.facts import is_linear, name_of
 from fedawe.algorithms.wrapper import NestedState, Wrapper, check_rule
 from fedawe.core.errors import UserError
 
@@ -26,7 +26,16 @@ class ChosenState(NestedState):
 
 
 class Chooser(Protocol):
-    """Which of the available clients are asked."""
+    """Which of the available clients are asked.
+
+    k          how many at most
+    linear     whether the choice does not depend on what is learned. Default: False
+    asks_loss  whether the clients are asked for their losses. Default: False
+    """
+
+    @property
+    def k(self) -> int:
+        """How many at most."""
 
     def pick(self, state: ChosenState, t: int, A: Tensor, draw: np.random.Generator) -> Tensor:
         """Some of the available clients A [n], in any order; called when there are more than it wants."""
@@ -155,17 +164,21 @@ class Chosen(Wrapper[ChosenState]):
     tensor([2])
     """
 
-    name = "Chosen"
     keeps = "3 numbers per client, and what the rule keeps"
     chooses = True
 
     rule: Algorithm[Any] = field(default_factory=FedAvg)
-    chooser: Any = field(default_factory=Uniform)
+    chooser: Chooser = field(default_factory=Uniform)
 
     def __post_init__(self) -> None:
         check_rule(self.rule)
         if not callable(getattr(self.chooser, "pick", None)) or isinstance(self.chooser, type):
             raise UserError(f"chooser is {self.chooser!r}; expected one such as fedawe.Uniform(20)")
+
+    @property
+    def name(self) -> str:
+        """The rule's."""
+        return name_of(self.rule)
 
     @property
     def linear(self) -> bool:

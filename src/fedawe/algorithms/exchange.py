@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from fedawe.algorithms.base import Algorithm, S, State, known_clients, received
+from fedawe.algorithms.facts import rule_inside
 from fedawe.core.errors import UserError
 
 
@@ -40,6 +41,7 @@ class Upload:
     rate: float  # eta_l(t), which the clients used
     loss: Tensor | None = None  # mean loss at the start, if asked for                         [k]
     gradient: Tensor | None = None  # mean gradient at the start, if asked for                 [k, d]
+    samples: Tensor | None = None  # how many samples each has, where that is known            [k]
 
     @classmethod
     def of(cls, G: Tensor) -> "Upload":
@@ -76,6 +78,15 @@ def visits_of(algorithm: Any, state: State) -> Tensor | None:
     return None if own is None else own(state)
 
 
+def reads_more_than_innovations(algorithm: Any) -> bool:
+    """Whether weights, rates or losses have an influence on what it does, besides the innovations."""
+    while (rule := rule_inside(algorithm)) is not None:
+        if getattr(getattr(algorithm, "chooser", None), "asks_loss", False):
+            return True
+        algorithm = rule
+    return hasattr(algorithm, "absorb")
+
+
 def in_order(state: State, t: int, A: Tensor, upload: Upload) -> tuple[Tensor, Upload]:
     """What round t brought, checked and in the order of the clients, so that the order of arrival changes nothing."""
     ordered, G = received(state, t, A, upload.G)
@@ -87,7 +98,8 @@ def in_order(state: State, t: int, A: Tensor, upload: Upload) -> tuple[Tensor, U
         raise UserError(f"weight must be {len(ordered)} positive numbers, one per client of A, not {weight.tolist()}")
     loss = _rows(upload.loss, "loss", (len(ordered),), order)
     gradient = _rows(upload.gradient, "gradient", tuple(G.shape), order)
-    return ordered, replace(upload, G=G, weight=weight.to(G)[order], loss=loss, gradient=gradient)
+    samples = _rows(upload.samples, "samples", (len(ordered),), order)
+    return ordered, replace(upload, G=G, weight=weight.to(G)[order], loss=loss, gradient=gradient, samples=samples)
 
 
 def _rows(value: Tensor | None, name: str, shape: tuple[int, ...], order: Tensor) -> Tensor | None:

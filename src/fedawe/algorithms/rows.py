@@ -1,11 +1,12 @@
 """Vectors that are kept for some of the clients: client -> row [d]. A client without a row has a row of zeros."""
 
 from collections.abc import Mapping
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
-Rows = Mapping[int, Tensor]
+Rows = Annotated[Mapping[int, Tensor], "one row for each client that was active"]
 
 
 def rows_of(kept: Rows, A: Tensor, like: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fedawe.algorithms.averages import FedAvg
 from fedawe.algorithms.base import Algorithm, State
-from fedawe.algorithms.exchange import Upload, absorb, in_order
+from fedawe.algorithms.exchange import Upload, absorb, asked_for, in_order
 from fedawe.algorithms.facts import name_of
 from fedawe.algorithms.wrapper import NestedState, Wrapper, check_rule
 from fedawe.core.errors import UserError
@@ -23,7 +23,9 @@ class Weighted(Wrapper[NestedState]):
                                                       sum_A w_i G_i / sum_A w_i, the convention of FedAvg's paper
 
     weights  one positive number per client, of any sum; None: the clients' numbers of samples, which an experiment
-             fills in. Rules that compute from G what clients add to their gradients (SCAFFOLD, FedDyn) are refused
+             fills in. In a deployment every reply says how many samples its client has (`num-examples`), which is
+             enough for rules that average the active clients; other rules need the weights of all
+    rule     one that computes from G what clients add to their gradients (SCAFFOLD, FedDyn) is refused
 
     >>> weighted = Weighted(FedAvg(), weights=[1.0, 3.0])
     >>> state = weighted.init(torch.zeros(1), m=2)
@@ -58,9 +60,12 @@ class Weighted(Wrapper[NestedState]):
 
     def init(self, x0: Tensor, m: int) -> NestedState:
         """The rule's."""
-        if self.weights is None:
-            raise UserError("Weighted needs the clients' weights; give weights, one positive number per client")
-        if len(self.weights) != m:
+        if self.weights is None and not self.sums_to_one:
+            raise UserError(
+                f"Weighted needs the weights of all clients for {name_of(self.rule)}; give weights, one positive "
+                "number per client"
+            )
+        if self.weights is not None and len(self.weights) != m:
             raise UserError(f"weights has {len(self.weights)} numbers for {m} clients")
         own: State = self.rule.init(x0, m)
         return NestedState(own.t, m, own)
@@ -68,7 +73,12 @@ class Weighted(Wrapper[NestedState]):
     def absorb(self, state: NestedState, t: int, A: Tensor, upload: Upload) -> NestedState:
         """The rule's round, with scaled innovations."""
         A, up = in_order(state, t, A, upload)
-        w = self.weights.to(A.device)[A]  # [k]
-        total = w.sum() / max(len(A), 1) if self.sums_to_one else self.weights.sum() / state.m
+        if len(A) == 0:
+            return state.after(t, own=absorb(self.rule, state.own, t, A, up))
+        if self.weights is None:
+            w = asked_for(up.samples, "number of samples", self).double()  # [k]
+        else:
+            w = self.weights.to(A.device)[A]
+        total = w.mean() if self.sums_to_one else self.weights.mean()
         G = (w / total).to(up.G)[:, None] * up.G
         return state.after(t, own=absorb(self.rule, state.own, t, A, replace(up, G=G)))

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fedawe.algorithms import ALGORITHMS, FedAWE
+from fedawe.algorithms import PAPER, FedAWE, name_of
 from fedawe.audit import theory
 from fedawe.audit.assumption import Verdict, assumption_1
 from fedawe.audit.drift import Drift
@@ -88,7 +88,7 @@ def audit(
     elif fleet.drift is None:
         notes.append("the log has too few days or rounds to tell whether rates change")
     if algorithms is None:
-        algorithms = {name: make() for name, make in ALGORITHMS.items()}
+        algorithms = {name_of(make).lower(): make() for make in PAPER}
     algorithms, note = knowing(algorithms, trace, fleet)
     notes += [note] if note else []
     after = np.linspace(0, trace.rounds, min(checkpoints, trace.rounds) + 1).astype(int).tolist()[1:]

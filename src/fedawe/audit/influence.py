@@ -12,11 +12,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
 
-from fedawe.algorithms import F3AST, MIFA, FedAU, FedAvg, FedAvgAll, FedAvgKnown, FedAWE, FedVARP
+from fedawe.algorithms import F3AST, MIFA, FedAU, FedAvg, FedAvgAll, FedAvgKnown, FedAWE, FedVARP, name_of
+from fedawe.algorithms.facts import is_linear, rule_inside
 from fedawe.availability.dynamics import Array, Mask
 from fedawe.availability.trace import Trace
 from fedawe.core.errors import UserError
+from fedawe.tasks.base import Metrics, Task, Work
+from fedawe.training.local import Local, Rate
+from fedawe.training.simulate import simulate
 
 Ints = npt.NDArray[np.int64]
 
@@ -91,22 +96,46 @@ def _normalised(counted: Array) -> Array:
 
 
 def by_identity(algorithm: Any, trace: Trace, after: Sequence[int] | None = None, latest: bool = False) -> Influence:
-    """The definition: the algorithm on x0 = 0 with G_i = -e_i; `latest` looks at the last aggregate, not `model`.
+    """The definition: simulate the algorithm from x0 = 0 on the gradients -e_i, with one local step at rate 1.
+
+    `latest` looks at the last aggregate, not at `model`.
 
     >>> always_and_half = Trace([[1, 1], [1, 0], [1, 1], [1, 0]])
     >>> by_identity(FedAvg(), always_and_half).counted      # 1/2 + 1 + 1/2 + 1  and  1/2 + 1/2
     array([[3., 1.]])
     """
-    m, stops = trace.clients, _stops(after, trace)
-    state = algorithm.init(torch.zeros(m, dtype=torch.float64), m)
-    G = -torch.eye(m, dtype=torch.float64)
-    rows = []
-    for t in range(stops[-1]):
-        A = trace.active(t)
-        state = algorithm.aggregate(state, t, A, G[A])
-        if t + 1 in stops:
-            rows.append((state.latest if latest else algorithm.model(state)).numpy().copy())
+    stops, one_step = _stops(after, trace), Local(Rate(1.0, "constant"), steps=1)
+    rounds = simulate(_Identity(trace.clients), algorithm, trace.first(int(stops[-1])), one_step, seed=0)
+    rows = [(done.state.latest if latest else done.x).numpy().copy() for done in rounds if done.t + 1 in stops]
     return Influence(stops, np.stack(rows))
+
+
+class _Identity(Task):
+    """Every client has one coordinate to itself, in which its gradient is -1 everywhere."""
+
+    stacked = True
+
+    def __init__(self, clients: int) -> None:
+        self._clients = clients
+
+    @property
+    def clients(self) -> int:
+        return self._clients
+
+    def initial(self, seed: int) -> Tensor:
+        del seed
+        return torch.zeros(self.clients, dtype=torch.float64)
+
+    def batches(self, work: Work) -> Tensor:
+        return work.A
+
+    def gradients(self, x: Tensor, batches: Tensor, step: int) -> Tensor:
+        del step
+        return torch.zeros_like(x).scatter_(1, batches[:, None], -1.0)
+
+    def evaluate(self, x: Tensor) -> Metrics:
+        del x
+        return {}
 
 
 def influence(algorithm: Any, trace: Trace, after: Sequence[int] | None = None, latest: bool = False) -> Influence:
@@ -118,13 +147,10 @@ def influence(algorithm: Any, trace: Trace, after: Sequence[int] | None = None, 
     >>> influence(FedAWE(), Trace([[1, 1], [1, 0], [1, 1], [1, 0]])).counted      # tau_i + 1, over m
     array([[2. , 1.5]])
     """
-    if getattr(algorithm, "clip", None) is not None:
-        raise UserError(
-            f"{type(algorithm).__name__} with clip={algorithm.clip}: a clip is not linear; audit without it"
-        )
-    if getattr(algorithm, "memory_rate", None) is not None:
-        raise UserError("memory_rate depends on the learning rates, which a trace does not have; audit without it")
+    _check_linear(algorithm)
     stops, kind = _stops(after, trace), type(algorithm)
+    if kind is FedAWE and (algorithm.max_absence is not None or algorithm.average == "active"):
+        return by_identity(algorithm, trace, after, latest)
     if kind is FedAWE and latest:
         counted = np.stack([_latest(algorithm, trace.on[:n]) for n in stops])
     elif kind in _WHOLE:
@@ -133,9 +159,30 @@ def influence(algorithm: Any, trace: Trace, after: Sequence[int] | None = None, 
         counted = _accumulated(_WEIGHTS[kind](algorithm, trace.on), trace.on, stops)
     elif kind in _REMEMBERED:
         counted = _REMEMBERED[kind](algorithm, trace.on, stops)
+    elif not is_linear(algorithm):
+        raise UserError(
+            f"{name_of(algorithm)} does not say that its model is linear in the updates (`linear = True`), so that the "
+            "influence of a client does not follow from a trace; omit it"
+        )
     else:
         return by_identity(algorithm, trace, after, latest)
     return Influence(stops, algorithm.eta_g * counted)
+
+
+def _check_linear(algorithm: Any) -> None:
+    """Refuses a rule of which a trace alone does not tell how much each client counts, with the reason."""
+    name, rule = type(algorithm).__name__, algorithm
+    while rule is not None:
+        if getattr(rule, "clip", None) is not None:
+            raise UserError(f"{name} with clip={rule.clip}: a clip is not linear; audit without it")
+        if getattr(rule, "memory_rate", None) is not None:
+            raise UserError("memory_rate depends on the learning rates, which a trace does not have; audit without it")
+        rule = rule_inside(rule)
+    if getattr(algorithm, "linear", True) is False:
+        raise UserError(
+            f"{name} is not linear in the innovations, so that how much a client counts depends on what is learned and "
+            "not on the trace alone; it cannot be audited"
+        )
 
 
 def _stops(after: Sequence[int] | None, trace: Trace) -> Ints:

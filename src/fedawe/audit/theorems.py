@@ -1,6 +1,6 @@
 """What `fedawe theory` prints, as numbers: for given probabilities, or for a trace as it was."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,17 +10,18 @@ import numpy.typing as npt
 from fedawe.audit import theory
 from fedawe.audit.assumption import rounds_depend
 from fedawe.audit.fleet import describe
-from fedawe.availability.dynamics import DYNAMICS, Array, Dynamics
+from fedawe.availability.dynamics import Array, Dynamics
 from fedawe.availability.trace import Trace
 from fedawe.core.errors import UserError
-from fedawe.experiments import names
 
 SMALL = 8  # clients up to which M is printed
 ROUNDS = 2000
 
 
-def numbers(asked: Any, defaults: Mapping[str, Any]) -> dict[str, Any]:
+def numbers(asked: Any, defaults: Mapping[str, Any], build: Callable[[str], Any]) -> dict[str, Any]:
     """All of it, for the flags that were `asked`; `defaults` are those of the flags that a trace replaces.
+
+    `build` makes dynamics of their name and options.
 
     Clients of a trace that are never available are left out, and counted: for them every bound is infinite.
     """
@@ -35,7 +36,7 @@ def numbers(asked: Any, defaults: Mapping[str, Any]) -> dict[str, Any]:
     rounds = asked.rounds if asked.rounds is not None else ROUNDS if trace is None else trace.rounds
     if rounds < 1 or asked.parameters < 1:
         raise UserError(f"rounds and parameters must be at least 1, not {rounds} and {asked.parameters}")
-    p = _probabilities(asked, rounds) if trace is None else trace.on.mean(0)[None]  # [T', m]
+    p = _probabilities(asked, rounds, build) if trace is None else trace.on.mean(0)[None]  # [T', m]
     m, delta = p.shape[1], float(p.min())
     worst, exact = theory.worst_round(p)
     found: dict[str, Any] = {
@@ -72,18 +73,17 @@ def _recorded(asked: Any, defaults: Mapping[str, Any]) -> Trace:
     return trace if asked.rounds is None else trace.first(asked.rounds)
 
 
-def _probabilities(asked: Any, rounds: int) -> Array:
+def _probabilities(asked: Any, rounds: int, build: Callable[[str], Any]) -> Array:
     m = asked.clients if asked.clients is not None else len(asked.p) if len(asked.p) > 1 else 100
     if m < 1 or len(asked.p) not in (1, m):
         raise UserError(f"p has {len(asked.p)} numbers for {m} clients; give one for all or one for each")
     if not all(0 <= p <= 1 for p in asked.p):
         raise UserError(f"p is {' '.join(map(str, asked.p))}; expected probabilities in [0, 1]")
-    spec = names.parse(asked.dynamics, "availability", DYNAMICS)
-    dynamics = spec.build()
+    dynamics, name = build(asked.dynamics), asked.dynamics.partition(":")[0]
     for fact, what in (("independent_rounds", "rounds"), ("independent_clients", "clients")):
         if not getattr(dynamics, fact, True):
             raise UserError(
-                f"{what} of {spec.name} depend on each other, which Assumption 1 excludes; draw a trace and use --trace"
+                f"{what} of {name} depend on each other, which Assumption 1 excludes; draw a trace and use --trace"
             )
     out: Array = dynamics.probabilities(np.arange(rounds), np.broadcast_to(asked.p, m))
     return out

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fedawe.algorithms import FedAvg, FedAWE
+from fedawe.algorithms import PAPER, FedAWE, name_of
 from fedawe.audit.fleet import Distribution
 from fedawe.audit.influence import influence
 from fedawe.audit.logs import Log, Reader, seconds
@@ -156,8 +156,4 @@ def _echoes(trace: Trace) -> tuple[Distribution, Distribution, Any, Any]:
 
 def default_algorithms() -> dict[str, Any]:
     """Plain averaging, and the rules of the paper that need no probabilities."""
-    from fedawe.algorithms import ALGORITHMS
-
-    made = {name: make() for name, make in ALGORITHMS.items()}
-    assert any(type(one) is FedAvg for one in made.values())
-    return {name: one for name, one in made.items() if not getattr(one, "needs_p", False)}
+    return {name_of(make).lower(): make() for make in PAPER if not getattr(make, "needs_p", False)}

@@ -44,7 +44,10 @@ def read_csv(path: Path, round_seconds: float | None, rounds: int | None, client
             raise UserError(f"{path}: intervals in seconds need the length of a round; received {round_seconds}")
         return _from_intervals(path, lines, round_seconds, rounds, clients)
     got = ",".join(header) or "nothing"
-    raise UserError(f"{path}:{number}: expected a header 'round,client' or 'client,start,end', not {got!r}")
+    raise UserError(
+        f"{path}:{number}: expected a header 'round,client' or 'client,start,end', not {got!r}; a log of another form "
+        "becomes a trace with fedawe audit LOG --save trace.npz"
+    )
 
 
 def _lines(path: Path) -> Iterator[tuple[int, list[str]]]:
@@ -154,7 +157,10 @@ def _seconds(field: str, what: str, path: Path, number: int) -> int:
     except ValueError:
         value = math.nan
     if not 0 <= value < 1e12:
-        raise UserError(f"{path}:{number}: {what} {field!r} is not a number of seconds from 0")
+        raise UserError(
+            f"{path}:{number}: {what} {field!r} is not a number of seconds from 0; a log with dates becomes a trace "
+            "with fedawe audit LOG --save trace.npz"
+        )
     return _microseconds(Decimal(field))
 
 

@@ -141,7 +141,7 @@ class Audit(Reading):
             sys.exit(FAILED)
 
     def _chosen(self) -> dict[str, object] | None:
-        from fedawe.experiments.build import algorithm_spec
+        from fedawe.experiments.build import algorithm_spec, build_algorithm
 
         if not self.algorithms:
             return None
@@ -150,7 +150,7 @@ class Audit(Reading):
             spec = algorithm_spec(text)
             if spec.label in out:
                 raise UserError(f"the algorithm {text!r} is named twice")
-            out[spec.label] = spec.build()
+            out[spec.label] = build_algorithm(spec)
         return out
 
     def _labels(self, found: "Found") -> dict[str, Any]:

@@ -30,7 +30,8 @@ class ReproduceCommand:
     item: Positional[Word] = None
     """a table or figure, as in table2 or fig7; or all. Without it, they are listed"""
     preset: Name = "mini"
-    """paper: exactly the paper's settings; mini: sized for two cores; smoke: seconds, on the bundled digits"""
+    """paper: exactly the paper's settings; conv: its networks on smaller images; mini: a small network, sized for two
+    cores; smoke: seconds, on the bundled digits"""
     readings: OmitArgPrefixes[Readings] = field(default_factory=Readings)
     only: OmitArgPrefixes[Only] = field(default_factory=Only)
     trace: File = None

@@ -5,7 +5,7 @@ import shlex
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import tyro
 
@@ -77,7 +77,15 @@ def run_shown(experiment: "Experiment", out: Path, execution: Execution) -> "Res
     complete = sum(run.status == "complete" for run in found)
     already = "" if shown.worked else " (they were already)"
     print(f"{complete} of {len(found)} runs complete in {out}{already}")
+    for line in {_computed(run.record.header) for run in found if run.record.header.get("executor")}:
+        print(line)
     return results
+
+
+def _computed(header: dict[str, Any]) -> str:
+    """How the network of a run was computed, and why so."""
+    grouped = "several clients at once" if header.get("stacked") else "one client after another"
+    return f"the network was computed by {header['executor']} ({header['executor_why']}), {grouped}"
 
 
 VERB = RunCommand

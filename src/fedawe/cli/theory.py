@@ -44,8 +44,11 @@ class Theory:
         from fedawe.audit.as_json import plain
         from fedawe.audit.theorems import numbers
         from fedawe.audit.theory_text import tables
+        from fedawe.availability.dynamics import DYNAMICS
+        from fedawe.experiments import names
 
-        told = numbers(self, {flag: getattr(Theory, flag) for flag in ("p", "clients", "dynamics")})
+        replaced = {flag: getattr(Theory, flag) for flag in ("p", "clients", "dynamics")}
+        told = numbers(self, replaced, lambda text: names.parse(text, "availability", DYNAMICS).build())
         if self.json:
             print(json.dumps(plain(told), allow_nan=False))
             return

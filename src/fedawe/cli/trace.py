@@ -58,7 +58,7 @@ class Draw:
 
 @dataclass(frozen=True)
 class Show:
-    """Show who was there when."""
+    """Show the availability of clients over the rounds."""
 
     path: tyro.conf.Positional[Path]
     """.npz or .csv"""

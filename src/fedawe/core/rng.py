@@ -19,8 +19,8 @@ def rng(seed: int, *path: int | str) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(key=int.from_bytes(_key(_encode(seed, path)), "little")))
 
 
-def streams(seed: int, *path: int | str, last: Iterable[int]) -> Iterator[np.random.Generator]:
-    """`rng(seed, *path, i)` for every i of `last`, as one generator that is given a new key each time.
+def streams(seed: int, *path: int | str, last: Iterable[int | tuple[int, ...]]) -> Iterator[np.random.Generator]:
+    """`rng(seed, *path, i)`, or `rng(seed, *path, i, j)`, for every i or (i, j) of `last`: one generator with new keys.
 
     Several times as fast as making them anew; take what you need from one before you ask for the next.
 
@@ -32,7 +32,8 @@ def streams(seed: int, *path: int | str, last: Iterable[int]) -> Iterator[np.ran
     philox = np.random.Philox(key=0)
     generator, blank, start = np.random.Generator(philox), philox.state, _encode(seed, path)
     for i in last:
-        blank["state"]["key"] = np.frombuffer(_key(b"%b/i%d" % (start, i)), dtype="<u8")
+        name = b"%b/i%d" % (start, i) if isinstance(i, int) else start + b"".join(b"/i%d" % each for each in i)
+        blank["state"]["key"] = np.frombuffer(_key(name), dtype="<u8")
         philox.state = blank
         yield generator
 

@@ -1,20 +1,16 @@
 """What the record of a federation says of it: the header of every record, as far as a server knows it."""
 
-import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from fedawe.algorithms.base import Algorithm
-from fedawe.algorithms.facts import metrics_of, name_of
+from fedawe.algorithms.facts import name_of
 from fedawe.core.describe import described, short
-from fedawe.core.environment import environment
 from fedawe.core.metric import Metric
-from fedawe.results.record import FORMAT, Line
+from fedawe.experiments.header import header_of, shapes
+from fedawe.results.record import Line
 from fedawe.tasks.layout import Layout
-from fedawe.training import diagnostics
-
-MAY_DIFFER = ("rounds", "versions")  # of a header, when a federation goes on
 
 
 @dataclass(frozen=True)
@@ -39,7 +35,7 @@ class About:
     config: Mapping[str, Any] = field(default_factory=dict)
 
 
-def header_of(
+def deployment_header(
     about: About, given: Algorithm[Any], algorithm: Algorithm[Any], layout: Layout, clients: int, rounds: int
 ) -> Line:
     """The header of the record; the same fields as those of a simulated run, and `deployment`.
@@ -47,29 +43,26 @@ def header_of(
     The run is named after the algorithm that was given; it says of itself what is deployed.
     """
     name = name_of(given)
-    metrics = (*about.metrics, *diagnostics.METRICS, *metrics_of(algorithm))
-    return {
-        "kind": "header",
-        "format": FORMAT,
-        "label": short(given, name.lower()),
-        "name": short(given, name).replace("(", " (", 1),
-        "algorithm": described(algorithm),
-        "local": described(about.local),
-        **shared(about, rounds),
-        "metrics": [dataclasses.asdict(metric) for metric in metrics],
-        "parameters": {entry.name: list(entry.shape) for entry in layout.ordered},
-        "inputs": described(about.inputs),
-        "classes": about.classes,
-        "clients": clients,
-        "seed": about.seed,
-        "stacked": False,
-        "versions": environment(),
-        "deployment": {
-            "config": described(about.config),
-            "buffers": [entry.name for entry in layout.ordered if entry.kind == "buffer"],
-            "aliases": dict(layout.aliases),
-        },
+    header = header_of(
+        short(given, name.lower()),
+        short(given, name).replace("(", " (", 1),
+        algorithm,
+        local=about.local,
+        shared=shared(about, rounds),
+        metrics=about.metrics,
+        parameters=shapes(layout, 0),
+        inputs=about.inputs,
+        classes=about.classes,
+        clients=clients,
+        seed=about.seed,
+        stacked=False,
+    )
+    header["deployment"] = {
+        "config": described(about.config),
+        "buffers": [entry.name for entry in layout.ordered if entry.kind == "buffer"],
+        "aliases": dict(layout.aliases),
     }
+    return header
 
 
 def shared(about: About, rounds: int) -> Line:
@@ -80,5 +73,6 @@ def shared(about: About, rounds: int) -> Line:
         "p": None,
         "rounds": rounds,
         "evaluate_every": 1,
+        "evaluate_last": None,
         "evaluate_received": False,
     }

@@ -4,7 +4,7 @@ Both read Flower's run configuration (kebab-case keys, see docs/flower.md). A cl
 is and which round its reply is for, so that the server can hold it to both.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ from fedawe.core.describe import described
 from fedawe.core.errors import UserError
 from fedawe.core.metric import Metric
 from fedawe.core.rng import rng
+from fedawe.deploy import wire
 from fedawe.deploy.about import About
 from fedawe.deploy.presence import WHO
 from fedawe.deploy.rules import options_from
@@ -40,20 +41,29 @@ Arrays = dict[str, Tensor]
 
 @dataclass(frozen=True)
 class Job:
-    """What a client has to do: train the model `arrays` in round t."""
+    """What a client has to do: train the model `arrays` in round t, with g + shift + prox (y - x) for a gradient g."""
 
     arrays: Arrays
     t: int
     client: int
     config: Config  # the run configuration, and over it what the server sends along
+    shift: Tensor | None = None  # added to every gradient, in the order of the layout             [d]
+    prox: float = 0.0  # adds prox (y - x) to every gradient, y the iterate, x the model at the start
+    rounds: int = 1  # rounds of work owed, this one included
+    loss: bool = False  # whether the loss at the start is asked for
 
 
 Train = Callable[[Job], tuple[Arrays, Mapping[str, float]]]
 Loader = Iterable[tuple[Tensor, Tensor]]
 
 
-def client_app_of(train: Train) -> ClientApp:
-    """The client app that answers every job with `train(job)`: the trained arrays, and metrics."""
+def client_app_of(train: Train, applies: Sequence[str] = ()) -> ClientApp:
+    """The client app that answers every job with `train(job)`: the trained arrays, and metrics.
+
+    `applies` names the fields of a job, of "shift", "prox", "rounds" and "loss", that `train` heeds. A message with any
+    other is refused, so that no algorithm is silently run as FedAvg. Among the metrics, "fedawe-weight" is the number
+    of steps, "fedawe-rate" their learning rate and "fedawe-loss" the loss at the start, for algorithms that use them.
+    """
     app = ClientApp()
 
     @app.query(WHO.split(".")[1])
@@ -63,18 +73,36 @@ def client_app_of(train: Train) -> ClientApp:
     @app.train()
     def answer(message: Message, context: Context) -> Message:
         config: Config = {**context.run_config, **next(iter(message.content.config_records.values()))}
-        arrays = next(iter(message.content.array_records.values())).to_torch_state_dict()
-        trained, metrics = train(Job(dict(arrays), int(config[ROUND]) - 1, client_id(context), config))
+        sent = wire.fields_of(message.content)
+        if unknown := [name for name in sent if name not in applies]:
+            raise UserError(f"this client app does not apply {', '.join(unknown)}, which the algorithm sends")
+        metrics: dict[str, Any] = {}
+        trained, found = train(_job(message, client_id(context), config))
+        said: dict[str, Any] = {ROUND: config[ROUND], wire.APPLIED: ",".join(sent)}
+        for name, value in found.items():
+            target = said if name in (wire.WEIGHT, wire.RATE, wire.LOSS) else metrics
+            target[name] = value
         content = RecordDict(
-            {
-                "arrays": ArrayRecord(trained),
-                "metrics": MetricRecord(dict(metrics)),
-                "config": ConfigRecord({ROUND: config[ROUND]}),
-            }
+            {"arrays": ArrayRecord(trained), "metrics": MetricRecord(metrics), "config": ConfigRecord(said)}
         )
         return Message(content, reply_to=message)
 
     return app
+
+
+def _job(message: Message, client: int, config: Config) -> Job:
+    records = message.content.array_records
+    shift = torch.from_numpy(records[wire.SHIFT][wire.SHIFT].numpy().copy()) if wire.SHIFT in records else None
+    return Job(
+        dict(next(iter(records.values())).to_torch_state_dict()),
+        int(config[ROUND]) - 1,
+        client,
+        config,
+        shift,
+        float(config.get(wire.PROX, 0.0)),
+        int(config.get(wire.ROUNDS, 1)),
+        bool(config.get(wire.LOSS, False)),
+    )
 
 
 def client_id(context: Context) -> int:
@@ -99,18 +127,40 @@ def client_app(
         torch.manual_seed(int(rng(job.config.get("seed", 0), "client", job.t, job.client).integers(2**63)))
         module = model()
         module.load_state_dict(job.arrays)
-        rate = Rate(float(job.config.get("eta0", 0.1)))(job.t)
-        optimizer = torch.optim.SGD(module.parameters(), lr=rate)
         samples, total, steps = 0, 0.0, int(job.config.get("steps", 10))
+        local = Local(Rate(float(job.config.get("eta0", 0.1))), steps)
+        optimizer = torch.optim.SGD(module.parameters(), lr=local.rate(job.t))
+        corrected = _correction(module, job)
         for inputs, targets in _batches(data(job.client), steps):
             optimizer.zero_grad()
             value = loss(module(inputs), targets)
             value.backward()
+            corrected()
             optimizer.step()
             samples, total = samples + len(targets), total + value.item()
-        return module.state_dict(), {"num-examples": samples, "train-loss": total / steps}
+        weight = float(local.weights(None, 1, job.t, job.prox))
+        metrics = {"num-examples": samples, "train-loss": total / steps}
+        return module.state_dict(), {**metrics, wire.WEIGHT: weight, wire.RATE: local.rate(job.t)}
 
-    return client_app_of(train)
+    return client_app_of(train, applies=("shift", "prox"))
+
+
+def _correction(module: nn.Module, job: Job) -> Callable[[], None]:
+    """A function that adds shift and prox (y - x) to the gradients of the module's parameters."""
+    named = dict(module.named_parameters())
+    starts = {name: parameter.detach().clone() for name, parameter in named.items()} if job.prox else {}
+    shifts = {} if job.shift is None else Layout.of(module).parts(job.shift, "parameter")
+
+    def correct() -> None:
+        for name, parameter in named.items():
+            if parameter.grad is None:
+                continue
+            if name in shifts:
+                parameter.grad.add_(shifts[name])
+            if name in starts:
+                parameter.grad.add_(parameter.detach() - starts[name], alpha=job.prox)
+
+    return correct
 
 
 def _batches(loader: Loader, steps: int) -> Iterable[tuple[Tensor, Tensor]]:

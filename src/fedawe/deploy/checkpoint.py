@@ -31,11 +31,11 @@ from fedawe.availability.trace import Trace
 from fedawe.core.describe import first_difference
 from fedawe.core.errors import UserError
 from fedawe.core.files import new_folder, write_atomically
-from fedawe.deploy.about import MAY_DIFFER
 from fedawe.deploy.session import Progress
 from fedawe.deploy.store import Index, Store
 from fedawe.experiments.checkpoint import KEPT, digest_of, newest_first
 from fedawe.experiments.folder import other, path_of_run
+from fedawe.experiments.header import MAY_DIFFER
 from fedawe.results import record as records
 from fedawe.results.head import HEAD, head_content
 from fedawe.results.record import FORMAT, Line, Record
@@ -92,7 +92,7 @@ class Folder:
                 self._check({name: value for name, value in was.items() if name not in MAY_DIFFER})
         self.store = Store(new_folder(self.path) / "versions", self.max_versions)
         header = self.header
-        names = ("task", "availability", "p", "rounds", "evaluate_every", "evaluate_received")
+        names = ("task", "availability", "p", "rounds", "evaluate_every", "evaluate_last", "evaluate_received")
         head = {
             "format": FORMAT,
             "command": "",

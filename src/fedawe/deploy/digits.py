@@ -9,15 +9,17 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import ServerApp
 from torch import nn
 
+from fedawe.algorithms.exchange import Broadcast
 from fedawe.core.describe import described
 from fedawe.core.errors import UserError
 from fedawe.core.rng import rng
+from fedawe.deploy import wire
 from fedawe.deploy.about import About
 from fedawe.deploy.apps import Arrays, Config, Job, client_app_of, server_app_of
 from fedawe.tasks import Classification, Layout, ModuleNetwork, classification, digits
 from fedawe.tasks.partition import dirichlet_partition
 from fedawe.training.local import Local, Rate
-from fedawe.training.shares import innovations
+from fedawe.training.shares import trained
 
 NAME = "fedawe.deploy.digits"
 # What decides the numbers, besides the algorithm and which clients were active; the record keeps it.
@@ -90,8 +92,19 @@ def train(job: Job) -> tuple[Arrays, Mapping[str, float]]:
     problem = task(said)
     named = layout(problem)
     x = named.vector(job.arrays)
-    G = innovations(problem, local(said), x[None], torch.tensor([job.client]), job.t, said["seed"])[0]
-    return named.state_dict(x - G), {"num-examples": int(problem.sizes[job.client])}
+    down = Broadcast(
+        x[None],
+        None if job.shift is None else job.shift[None],
+        job.prox,
+        torch.tensor([job.rounds]) if job.rounds > 1 else None,
+        job.loss,
+    )
+    A, visits = torch.tensor([job.client]), torch.tensor([0])
+    up = trained(problem, local(said), down, A, job.t, said["seed"], visits, stacked=False)
+    facts = {wire.WEIGHT: float(up.weight), wire.RATE: up.rate}
+    if up.loss is not None:
+        facts[wire.LOSS] = float(up.loss)
+    return named.state_dict(x - up.G[0]), {"num-examples": int(problem.sizes[job.client]), **facts}
 
 
 def evaluate(arrays: Arrays, config: Config) -> Mapping[str, float]:
@@ -110,7 +123,7 @@ def initial(config: Config) -> Arrays:
 
 def client_app() -> ClientApp:
     """The client app of the digits."""
-    return client_app_of(train)
+    return client_app_of(train, applies=("shift", "prox", "rounds", "loss"))
 
 
 def server_app() -> ServerApp:

@@ -9,12 +9,12 @@ from typing import Any
 
 import safetensors.torch
 import torch
-from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
+from flwr.app import Context, Message, MessageType, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.supercore.task_identity import TaskIdentity
 from torch import Tensor
 
-from fedawe.algorithms.exchange import Broadcast, Upload
+from fedawe.algorithms.exchange import Broadcast, Upload, reads_more_than_innovations
 from fedawe.availability.trace import Trace
 from fedawe.core.describe import rebuilt
 from fedawe.core.errors import UserError
@@ -62,20 +62,21 @@ class Recorded(Task):
 class AppEngine(Inline):
     """An engine that trains clients by a Flower client app, one message at a time, in this process."""
 
-    def __init__(self, task: Recorded, layout: Layout, app: ClientApp, said: dict[str, Any]) -> None:
+    def __init__(self, task: Recorded, layout: Layout, app: ClientApp, said: dict[str, Any], needs_facts: bool) -> None:
         super().__init__(task, Local())
-        self.layout, self.app, self.m, self.said = layout, app, task.clients, said
+        self.layout, self.app, self.m, self.said, self.needs_facts = layout, app, task.clients, said, needs_facts
 
     def train(self, down: Broadcast, A: Tensor, t: int, seed: int, visits: Tensor) -> Upload:
-        """G = sent - returned, a client at a time."""
+        """G = sent - returned, and what else the replies say, a client at a time."""
         del seed, visits
-        rows = [self._one(x, i, t) for x, i in zip(down.x, A.tolist(), strict=True)]
-        return Upload.of(torch.stack(rows) if rows else down.x)
+        return wire.upload_of([self._one(down, row, i, t) for row, i in enumerate(A.tolist())], self.task.initial(0))
 
-    def _one(self, x: Tensor, client: int, t: int) -> Tensor:
+    def _one(self, down: Broadcast, row: int, client: int, t: int) -> wire.Reply:
         arrays, config = self.said["keys"]
+        x = down.x[row]
         sent = wire.record(self.layout, x)
-        content = RecordDict({arrays: sent, config: ConfigRecord({**self.said["train_config"], wire.ROUND: t + 1})})
+        said = {**self.said["train_config"], wire.ROUND: t + 1}
+        content = wire.content(sent, down, row, (arrays, config), said)
         node: dict[str, bool | float | int | str] = {
             "client-id": client,
             "partition-id": client,
@@ -87,10 +88,12 @@ class AppEngine(Inline):
             raise UserError(f"the client app failed for client {client} in round {t + 1}: {reply.error.reason}")
         try:
             end = wire.returned(self.layout, reply.content)
+            facts = wire.facts(content, reply.content, self.needs_facts)
         except wire.Refused as error:
             raise UserError(f"the client app's reply for client {client} in round {t + 1}: {error}") from None
-        d = self.layout.parameters
-        return torch.cat([wire.read(self.layout, sent)[:d] - end[:d], x[d:] - end[d:]])
+        d, samples = self.layout.parameters, wire.samples_in(reply.content, "num-examples")
+        G = torch.cat([wire.read(self.layout, sent)[:d] - end[:d], x[d:] - end[d:]])
+        return wire.Reply(G, **facts, samples=samples)
 
 
 def replay(out: str | Path, client: ClientApp | None = None) -> Tensor:
@@ -115,7 +118,7 @@ def replay(out: str | Path, client: ClientApp | None = None) -> Tensor:
     recorded = Recorded(layout.vector(initial), layout, trace.clients)
     # Flower makes no message without these.
     TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1
-    engine = AppEngine(recorded, layout, client, said)
+    engine = AppEngine(recorded, layout, client, said, reads_more_than_innovations(algorithm))
     *_, last = simulate(recorded, algorithm, trace, Local(), seed=seed, engine=engine)
     return last.x
 

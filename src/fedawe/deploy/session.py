@@ -1,6 +1,6 @@
 """All that changes in a federation: the algorithm's state, which clients were active when, and which node is which."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from fedawe.algorithms.base import Algorithm, State
-from fedawe.algorithms.exchange import broadcast, choose
+from fedawe.algorithms.exchange import Broadcast, Upload, absorb, broadcast, choose
 from fedawe.algorithms.facts import further_models, initial_share, name_of
 from fedawe.availability.dynamics import Mask
 from fedawe.core.errors import Diverged, UserError
 from fedawe.core.rng import rng
 from fedawe.deploy.identity import Roster
-from fedawe.deploy.wire import check_statistics, innovation, unfit
+from fedawe.deploy.wire import Reply, check_statistics, innovation, unfit, upload_of
 from fedawe.results.record import Line
 from fedawe.tasks.layout import Layout
 
@@ -60,15 +60,15 @@ class Session:
         """How many are done."""
         return len(self.on)
 
-    def start(self, client: int) -> Tensor:
-        """Where the client begins the coming round, with the server's buffers: x_i^t, [d + b]."""
-        return broadcast(self.algorithm, self.state, self.rounds, torch.tensor([client])).x[0]
-
-    def chosen(self, available: Iterable[int], seed: int) -> set[int]:
+    def chosen(self, available: Sequence[int], seed: int) -> list[int]:
         """The clients that are asked in the coming round, of those that are available."""
         A = torch.tensor(sorted(available), dtype=torch.int64)
-        asked = choose(self.algorithm, self.state, self.rounds, A, rng(seed, "choose", self.rounds))
-        return set(asked.tolist())
+        return choose(self.algorithm, self.state, self.rounds, A, rng(seed, "choose", self.rounds)).tolist()
+
+    def broadcast(self, clients: Sequence[int]) -> Broadcast:
+        """What the clients receive in the coming round, with the server's buffers."""
+        A = torch.tensor(clients, dtype=torch.int64)
+        return broadcast(self.algorithm, self.state, self.rounds, A)
 
     def innovation(self, sent: Tensor, returned: Tensor, max_norm: float, max_statistics: float) -> Tensor:
         """What a client that was sent one vector and returned another contributes, [d + b]; refuses what is not fit."""
@@ -80,14 +80,13 @@ class Session:
     def _buffers(self) -> Tensor:
         return self.state.latest[self.layout.parameters :]
 
-    def close(self, innovations: Mapping[int, Tensor]) -> str | None:
-        """The round with these clients' innovations; if its outcome is not fit, an empty round, and why."""
-        A = torch.tensor(sorted(innovations), dtype=torch.int64)
-        G = torch.stack([innovations[i] for i in A.tolist()]) if len(A) else self._nothing()
-        state, why = self._after(A, G)
+    def close(self, replies: Mapping[int, Reply]) -> str | None:
+        """The round with these clients' replies; if its outcome is not fit, an empty round, and why."""
+        A = torch.tensor(sorted(replies), dtype=torch.int64)
+        state, why = self._after(A, upload_of([replies[i] for i in A.tolist()], self.state.latest))
         if why is not None and len(A):
             A = A[:0]
-            state, also = self._after(A, self._nothing())
+            state, also = self._after(A, upload_of([], self.state.latest))
             why = why if also is None else also
         if state is None:
             raise Diverged(f"round {self.rounds + 1}: {why}; lower the learning rate")
@@ -97,14 +96,10 @@ class Session:
         self.on = np.concatenate([self.on, row])
         return why
 
-    def _nothing(self) -> Tensor:
-        like = self.state.latest
-        return like.new_empty((0, len(like)))
-
-    def _after(self, A: Tensor, G: Tensor) -> tuple[State | None, str | None]:
-        """The state after a round in which the clients A returned G; None and why, if it must not be the server's."""
+    def _after(self, A: Tensor, upload: Upload) -> tuple[State | None, str | None]:
+        """The state after a round in which the clients A returned this; None and why, if it is not fit."""
         try:
-            state: State = self.algorithm.aggregate(self.state, self.rounds, A, G)
+            state: State = absorb(self.algorithm, self.state, self.rounds, A, upload)
         except UserError as error:
             return None, str(error)
         models = [self.algorithm.model(state), state.latest, *further_models(self.algorithm, state).values()]
@@ -134,15 +129,11 @@ class Session:
 
 
 def _check_deployable(algorithm: Algorithm[Any], state: State) -> None:
-    """Refuses an algorithm whose clients need more than a model, or return more: Flower's client apps do not."""
-    down, inner = broadcast(algorithm, state, 0, torch.tensor([0])), algorithm
-    while hasattr(inner, "rule"):
-        inner = inner.rule
-    more = down.shift is not None or down.rounds is not None or down.prox or down.loss or down.gradient
-    if more or hasattr(inner, "absorb"):
+    """Refuses an algorithm whose clients would have to return a gradient besides a model."""
+    if broadcast(algorithm, state, 0, torch.tensor([0])).gradient:
         raise UserError(
-            f"{name_of(algorithm)} exchanges more than a model with its clients, which a deployment cannot do yet; "
-            "simulate it, or deploy another algorithm"
+            f"{name_of(algorithm)} asks its clients for gradients at the start of a round, which a deployment does not "
+            "carry; choose another option, or simulate it"
         )
 
 

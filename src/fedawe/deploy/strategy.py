@@ -13,16 +13,15 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricReco
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 from flwr.supercore import log
-from torch import Tensor
 
 from fedawe.algorithms import Algorithm
 from fedawe.algorithms.buffers import with_buffers
-from fedawe.algorithms.exchange import chooses
+from fedawe.algorithms.exchange import chooses, reads_more_than_innovations
 from fedawe.algorithms.facts import deployed_form, diagnostics_of, lacks_probabilities, name_of
 from fedawe.availability.trace import Trace
 from fedawe.core.errors import UserError
 from fedawe.deploy import wire
-from fedawe.deploy.about import About, header_of
+from fedawe.deploy.about import About, deployment_header
 from fedawe.deploy.checkpoint import Folder
 from fedawe.deploy.identity import Connection, Roster
 from fedawe.deploy.metrics import finite_metrics, mean_metrics
@@ -30,7 +29,7 @@ from fedawe.deploy.presence import Presence
 from fedawe.deploy.rounds import Clock, Close, Desk, Question, tell
 from fedawe.deploy.rules import checked_rules
 from fedawe.deploy.session import Session
-from fedawe.deploy.wire import ROUND, Refused
+from fedawe.deploy.wire import ROUND, Refused, Reply
 from fedawe.results.record import Line, Record
 from fedawe.tasks.layout import Layout
 from fedawe.training.diagnostics import diagnostics
@@ -99,12 +98,18 @@ class FlowerStrategy(Strategy):
         x0, rules = wire.read(layout, initial_arrays), self.rules
         roster = Roster(rules.clients, rules.authenticated, rules.identity == "client-id")
         self.session = Session(with_buffers(self.algorithm, layout.buffers), layout, x0, roster)
+        self.needs_facts = reads_more_than_innovations(self.algorithm)
+        if self.session.broadcast([]).gradient:
+            raise UserError(
+                f"{self.algorithm!r} asks clients for gradients besides their models, which do not go over Flower; use "
+                "another option, such as SCAFFOLD(option=2)"
+            )
         self.desk = Desk(grid, self.clock)
         self.presence = Presence(roster, self.desk)
         run = Run(num_rounds, timeout, train_config or ConfigRecord(), evaluate_config or ConfigRecord(), evaluate_fn)
         if rules.folder is None:
             return self._rounds(grid, run, None)
-        header = header_of(self.about, self.given, self.algorithm, layout, rules.clients, num_rounds)
+        header = deployment_header(self.about, self.given, self.algorithm, layout, rules.clients, num_rounds)
         header["deployment"] |= {"train_config": dict(run.train_config), "keys": [rules.arrays_key, rules.config_key]}
         folder = Folder(rules.folder, header, rules.max_versions)
         with folder.held():
@@ -215,8 +220,8 @@ class FlowerStrategy(Strategy):
 
     def _trained_by_clients(self, n: int, grid: Grid, run: Run, arrays: ArrayRecord) -> tuple[list[Message], Close]:
         """The valid replies of round n, and why it ended."""
-        self.innovations: dict[str, tuple[int, Tensor]] = {}  # by message: client and G [d + b]
-        self.asked: set[int] = set()  # the clients that an algorithm has chosen
+        self.replies: dict[str, tuple[int, Reply]] = {}  # by message: client, and what it contributes
+        self.asked: list[int] | None = None  # the clients that a choosing algorithm has chosen in this round
         # An overridden hook may change the configuration, once a round: a client that comes later gets the same.
         before = dict(run.train_config)
         configs = itertools.chain([run.train_config], (ConfigRecord(dict(before)) for _ in itertools.count()))
@@ -263,14 +268,16 @@ class FlowerStrategy(Strategy):
             x = wire.read(layout, next(iter(question.sent.array_records.values())))  # x_i^t, as it was sent
             returned = wire.returned(layout, reply.content)
             G = self.session.innovation(x, returned, rules.max_norm, rules.max_statistics)
+            samples = wire.samples_in(reply.content, rules.weighted_by)
+            found = Reply(G, **wire.facts(question.sent, reply.content, self.needs_facts), samples=samples)
         except Refused as error:
             self.desk.tally.refuse(error, f"client {question.client}, node {question.to.node}")
             return False
         except Exception as error:  # whatever a stranger can make Flower's records do when they are looked at
-            found = Refused("malformed", f"{type(error).__name__}: {error}")
-            self.desk.tally.refuse(found, f"client {question.client}, node {question.to.node}")
+            odd = Refused("malformed", f"{type(error).__name__}: {error}")
+            self.desk.tally.refuse(odd, f"client {question.client}, node {question.to.node}")
             return False
-        self.innovations[reply.metadata.reply_to_message_id] = (question.client, G)
+        self.replies[reply.metadata.reply_to_message_id] = (question.client, found)
         return True
 
     # -------------------------------------------------------------------------------------- Flower's hooks of a round
@@ -280,18 +287,21 @@ class FlowerStrategy(Strategy):
     ) -> Iterable[Message]:
         """A message for each client that is connected, has not been asked in this round, and is not still at work."""
         del arrays, grid  # every client has its own
+        free = self.presence.free()
+        if chooses(self.session.algorithm):
+            if self.asked is None:  # later arrivals are not asked in this round
+                self.asked = self.session.chosen(list(free), self.about.seed or 0)
+            free = {client: one for client, one in free.items() if client in self.asked}
+        down, layout = self.session.broadcast(list(free)), self.session.layout
+        keys, said = (self.rules.arrays_key, self.rules.config_key), {**config, ROUND: server_round}
         sent: dict[bytes, ArrayRecord] = {}  # clients on the same version share one record, and so one upload
         out = []
-        free = self.presence.free()
-        if chooses(self.algorithm):  # once a round, among those that are connected then
-            self.asked = self.asked or self.session.chosen(free, self.about.seed)
-            free = {client: one for client, one in free.items() if client in self.asked}
-        for client, one in free.items():
-            x = self.session.start(client)  # x_i^t                                                   [d + b]
-            version = hashlib.sha256(x.numpy().tobytes()).digest()
+        for row, one in enumerate(free.values()):
+            version = hashlib.sha256(down.x[row].numpy().tobytes()).digest()
             if version not in sent:
-                sent[version] = wire.record(self.session.layout, x)
-            out.append(self._message(MessageType.TRAIN, one, sent[version], config, server_round))
+                sent[version] = wire.record(layout, down.x[row])
+            content = wire.content(sent[version], down, row, keys, said)
+            out.append(self._message(MessageType.TRAIN, one, content, server_round))
         return out
 
     def aggregate_train(
@@ -300,9 +310,9 @@ class FlowerStrategy(Strategy):
         """The algorithm's step, with the clients that answered; an empty round is a round too."""
         del server_round
         replies = list(replies)
-        taken = dict(self.innovations[reply.metadata.reply_to_message_id] for reply in replies)
+        taken = dict(self.replies[reply.metadata.reply_to_message_id] for reply in replies)
         self.dropped = self.session.close(taken)
-        self.innovations = {}
+        self.replies = {}
         return self.arrays(), mean_metrics([reply.content for reply in replies], self.rules.weighted_by)
 
     def configure_evaluate(
@@ -313,16 +323,16 @@ class FlowerStrategy(Strategy):
         if not self.rules.evaluate:
             return []
         free = self.presence.free().values()
-        return [self._message(MessageType.EVALUATE, one, arrays, config, server_round) for one in free]
+        said = ConfigRecord({**config, ROUND: server_round})
+        content = RecordDict({self.rules.arrays_key: arrays, self.rules.config_key: said})
+        return [self._message(MessageType.EVALUATE, one, content, server_round) for one in free]
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """The mean, weighted by samples."""
         del server_round
         return mean_metrics([reply.content for reply in replies], self.rules.weighted_by)
 
-    def _message(self, kind: str, to: Connection, arrays: ArrayRecord, config: ConfigRecord, n: int) -> Message:
-        said = ConfigRecord({**config, ROUND: n})
-        content = RecordDict({self.rules.arrays_key: arrays, self.rules.config_key: said})
+    def _message(self, kind: str, to: Connection, content: RecordDict, n: int) -> Message:
         return Message(content, to.node, kind, ttl=self.desk.ttl(), group_id=str(n))
 
     def arrays(self) -> ArrayRecord:

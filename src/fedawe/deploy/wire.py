@@ -5,14 +5,17 @@ sizes before anything is decoded, then the numbers.
 """
 
 import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from flwr.app import Array, ArrayRecord, Message, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from torch import Tensor
 
+from fedawe.algorithms.exchange import Broadcast, Upload
 from fedawe.core.errors import UserError
 from fedawe.tasks.layout import Layout
 
@@ -28,6 +31,7 @@ Reason = Literal[
     "norm",
     "statistics",
     "identity",
+    "fields",
     "error",
 ]
 
@@ -37,6 +41,10 @@ LARGEST_STATISTIC = 1e15  # whatever `max_statistics` is: the mean of such numbe
 UNMEASURED = 1e6  # how large statistics are taken to be before any client has measured them
 DETAIL = 300  # characters of a reason that are logged
 ROUND = "server-round"  # Flower's name for the round, from 1
+SHIFT = "shift"  # the record of what a client adds to its gradients, beside that of its model
+PROX, ROUNDS, LOSS = "fedawe-prox", "fedawe-rounds", "fedawe-loss"  # in the configuration that goes down
+APPLIED = "fedawe-applied"  # in a reply: which of these the client has applied
+WEIGHT, RATE = "fedawe-weight", "fedawe-rate"  # in a reply: what the innovation is made of
 DTYPES = {torch.float16: "float16", torch.float32: "float32", torch.float64: "float64"}
 
 
@@ -150,6 +158,84 @@ def returned(layout: Layout, reply: RecordDict) -> Tensor:
     if not torch.isfinite(x).all():
         raise Refused("non-finite", "numbers that are not finite")
     return x
+
+
+def content(
+    arrays: ArrayRecord, down: Broadcast, row: int, keys: tuple[str, str], said: Mapping[str, Any]
+) -> RecordDict:
+    """What one client receives: its model as arrays, and whatever else its row of the broadcast has."""
+    config: dict[str, Any] = dict(said)
+    if down.prox:
+        config[PROX] = down.prox
+    if down.rounds is not None:
+        config[ROUNDS] = int(down.rounds[row])
+    if down.loss:
+        config[LOSS] = True
+    out = RecordDict({keys[0]: arrays, keys[1]: ConfigRecord(config)})
+    if down.shift is not None:
+        out[SHIFT] = ArrayRecord({SHIFT: Array(down.shift[row].numpy())})
+    return out
+
+
+def fields_of(sent: RecordDict) -> list[str]:
+    """Which parts of a broadcast, besides the model, a message carries; a reply must say that it has applied them."""
+    config = {key: value for one in sent.config_records.values() for key, value in one.items()}
+    named = {"loss": LOSS, "prox": PROX, "rounds": ROUNDS}
+    shift = ["shift"] if SHIFT in sent.array_records else []
+    return shift + [name for name, key in named.items() if key in config]
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What one client contributes to a round."""
+
+    G: Tensor  # [d + b]
+    weight: float = 1.0
+    rate: float = 1.0
+    loss: float | None = None
+    samples: float | None = None
+
+
+def upload_of(replies: Sequence[Reply], like: Tensor) -> Upload:
+    """What all replies of a round come to. Where learning rates differ, weights are in units of the first."""
+    if not replies:
+        return Upload.of(like.new_empty((0, len(like))))
+    rate = replies[0].rate
+    weight = torch.tensor([one.weight * one.rate / rate for one in replies], dtype=torch.float64)
+    loss, samples = _known([one.loss for one in replies]), _known([one.samples for one in replies])
+    return Upload(torch.stack([one.G for one in replies]), weight, rate, loss, samples=samples)
+
+
+def _known(values: list[float | None]) -> Tensor | None:
+    known = [value for value in values if value is not None]
+    return torch.tensor(known, dtype=torch.float64) if len(known) == len(values) else None
+
+
+def samples_in(reply: RecordDict, name: str) -> float | None:
+    """How many samples the client says it has, in the metric of this name."""
+    for metrics in reply.metric_records.values():
+        value = metrics.get(name)
+        if isinstance(value, int | float) and 0 < value < HUGE:
+            return float(value)
+    return None
+
+
+def facts(sent: RecordDict, reply: RecordDict, needed: bool) -> dict[str, Any]:
+    """Weight, rate and loss in a reply; refuses one that has not applied what it was sent, or lacks what is needed."""
+    said = {key: value for one in reply.config_records.values() for key, value in one.items()}
+    applied = str(said.get(APPLIED, "")).split(",")
+    ignored = [name for name in fields_of(sent) if name not in applied]
+    if ignored:
+        raise Refused("fields", f"the client app has not applied {', '.join(ignored)}; use a client app that knows it")
+    if not needed:
+        return {}
+    out = {"weight": said.get(WEIGHT), "rate": said.get(RATE)}
+    if LOSS in {key for one in sent.config_records.values() for key in one}:
+        out["loss"] = said.get(LOSS)
+    for name, value in out.items():
+        if not isinstance(value, float) or not (0 < value < HUGE or (name == "loss" and 0 <= value < HUGE)):
+            raise Refused("fields", f"the reply has {name} {value!r}; expected a positive number")
+    return out
 
 
 def innovation(layout: Layout, x: Tensor, returned: Tensor, max_norm: float) -> Tensor:

@@ -4,12 +4,13 @@ import dataclasses
 import inspect
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, get_origin
 
 import numpy as np
 import torch
 
-from fedawe.algorithms import ALGORITHMS, PAPER, name_of
+from fedawe.algorithms import ALGORITHMS, CHOOSERS, PAPER, Algorithm, Chosen, name_of
+from fedawe.algorithms.choosing import Chooser
 from fedawe.algorithms.facts import lacks_probabilities
 from fedawe.availability.dynamics import DYNAMICS, Dynamics
 from fedawe.availability.trace import Trace
@@ -24,8 +25,10 @@ from fedawe.tasks.partition import PARTITIONS
 from fedawe.tasks.quadratic import Quadratic
 from fedawe.tasks.synthetic import Synthetic
 from fedawe.training.local import Local, Rate
+from fedawe.training.optimisers import OPTIMISERS, SGD, Adam
 
 TASKS = {"synthetic": Synthetic}
+ADAM_RATE = 0.001  # eta0 where clients use Adam
 RATES = {"quadratic": 0.005, "chars": 1.0}  # eta0 of tasks for which 0.1 is not a good choice
 
 
@@ -43,6 +46,8 @@ def experiment_of(settings: Settings, algorithms: Sequence[str] = (), seeds: Seq
             raise UserError(f"an algorithm was given twice: {' '.join(chosen)}")
         own[spec.label] = _own(spec, common, settings.schedule)
         built[spec.label] = build_algorithm(spec, own[spec.label])
+        if settings.choose is not None:
+            built[spec.label] = Chosen(built[spec.label], chooser_of(settings.choose))
     return Experiment(
         task=task,
         algorithms=built,
@@ -52,6 +57,7 @@ def experiment_of(settings: Settings, algorithms: Sequence[str] = (), seeds: Seq
         rounds=settings.rounds,
         seeds=seeds,
         evaluate_every=settings.evaluate_every,
+        evaluate_last=settings.evaluate_last,
         evaluate_received=settings.evaluate_received,
     )
 
@@ -65,13 +71,28 @@ def algorithm_spec(text: str) -> Spec:
     return names.parse(text, "algorithms", ALGORITHMS)
 
 
-def build_algorithm(spec: Spec, local: Local) -> Any:
-    """The algorithm; a memory in units of gradients takes the rate at which its clients train."""
-    spec, given = spec.without(*_own_keys(spec)), {}
-    if spec.options.get("memory_rate") == "local":
+def build_algorithm(spec: Spec, local: Local | None = None) -> Any:
+    """The algorithm; a memory in units of gradients takes the rate at which its clients train.
+
+    An option may be a rule or a chooser in turn: `fedadam:rule=fedau(K=20),eta_s=0.1`.
+    """
+    spec, given = spec.without(*_own_keys(spec)), dict[str, Any]()
+    if spec.options.get("memory_rate") == "local" and local is not None:
         given["memory_rate"] = local.rate
-        spec = spec.without("memory_rate")
-    return spec.build(**given)
+    hints = spec.parameters()
+    for key, text in spec.options.items():
+        kind = get_origin(hints.get(key)) or hints.get(key)
+        if kind is Algorithm:
+            given[key] = build_algorithm(algorithm_spec(names.nested(text)), local)
+        elif kind is Chooser:
+            given[key] = chooser_of(names.nested(text))
+    return spec.without(*given).build(**given)
+
+
+def chooser_of(text: str) -> Chooser:
+    """A way to choose among the available clients, as written: `uniform:k=20`."""
+    found: Chooser = names.parse(text, "choosers", CHOOSERS).build()
+    return found
 
 
 def _own_keys(spec: Spec) -> list[str]:
@@ -95,9 +116,29 @@ def _own(spec: Spec, common: Local, schedule: Any) -> Local:
 
 
 def _local(settings: Settings) -> Local:
-    eta0 = settings.eta0 if settings.eta0 is not None else RATES.get(settings.task, 0.1)
+    optimiser, lr = _optimiser(settings)
+    default = ADAM_RATE if isinstance(optimiser, Adam) else RATES.get(settings.task, 0.1)
+    eta0 = next((rate for rate in (settings.eta0, lr) if rate is not None), default)
     batch = settings.batch if settings.batch is not None else 128 if _is_image_set(settings) else 32
-    return Local(Rate(eta0, settings.schedule), settings.steps, batch, settings.clip_grad, settings.batches)
+    rate = Rate(eta0, settings.schedule)
+    return Local(
+        rate, settings.steps, batch, settings.clip_grad, settings.batches, optimiser=optimiser, epochs=settings.epochs
+    )
+
+
+def _optimiser(settings: Settings) -> tuple[SGD | Adam | None, float | None]:
+    """The clients' optimiser and its learning rate, as written: `adam:lr=0.001`."""
+    if settings.optimiser is None:
+        return None, None
+    spec = names.parse(settings.optimiser, "optimisers", OPTIMISERS)
+    lr = spec.options.get("lr")
+    if lr is not None and settings.eta0 is not None:
+        raise UserError(f"the local learning rate was given twice: eta0 is {settings.eta0:g} and lr {lr}; omit one")
+    try:
+        rate = None if lr is None else float(lr)
+    except ValueError:
+        raise UserError(f"{spec.name}:lr is {lr!r}; expected a number") from None
+    return spec.without("lr").build(), rate
 
 
 def _availability(settings: Settings) -> Dynamics | Trace:

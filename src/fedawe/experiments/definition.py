@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from fedawe.algorithms.base import Algorithm, is_whole
-from fedawe.algorithms.facts import is_received_mean, lacks_probabilities, name_of, with_probabilities
+from fedawe.algorithms.facts import is_received_mean, lacks_probabilities, name_of, with_probabilities, with_sizes
 from fedawe.algorithms.received import Received
 from fedawe.availability.dynamics import (
     Array,
@@ -27,6 +27,7 @@ from fedawe.core.errors import UserError
 from fedawe.core.rng import rng
 from fedawe.tasks.base import Task
 from fedawe.training.local import Local
+from fedawe.training.simulate import check_local
 
 ROUNDS = 300  # where neither the experiment nor a recorded trace says how many
 DEFAULT = "default"  # in a mapping of ways to train: for the algorithms that are not named
@@ -54,6 +55,7 @@ class Definition:
     rounds: int | None = None
     seeds: Sequence[int] = (0, 1, 2)
     evaluate_every: int = 5
+    evaluate_last: tuple[int, int] | None = None
     evaluate_received: bool = False
 
     def __post_init__(self) -> None:
@@ -64,6 +66,8 @@ class Definition:
         set_(self, "rounds", self._rounds())
         if not is_whole(self.evaluate_every) or self.evaluate_every < 1:
             raise UserError(f"evaluate_every is {self.evaluate_every!r}; expected a whole number from 1")
+        if self.evaluate_last is not None:
+            set_(self, "evaluate_last", _window(self.evaluate_last))
         if self.p is not None:
             if self.recorded is not None:
                 raise UserError("p has no meaning for a recorded trace; omit it (--p on the command line)")
@@ -72,6 +76,7 @@ class Definition:
         if unknown:
             raise UserError(f"local names {', '.join(sorted(unknown))}, but the algorithms are {_listed(self)}")
         for label, algorithm in self.algorithms.items():
+            check_local(algorithm, self.local_of(label))
             if lacks_probabilities(algorithm) and not self.knows_p:
                 raise UserError(
                     f"{label} needs the probabilities of every round, which a recorded trace does not have; omit it"
@@ -117,6 +122,12 @@ class Definition:
         """Whether the probabilities of every round are known."""
         return self.recorded is None or self.recorded.p is not None
 
+    def is_evaluated(self, n: int) -> bool:
+        """Whether there is an evaluation after n rounds: 0, every so many, more often in the end, and the last."""
+        assert self.rounds is not None
+        window, every = self.evaluate_last or (0, 1)
+        return n % self.evaluate_every == 0 or n == self.rounds or (n > self.rounds - window and n % every == 0)
+
     def local_of(self, label: str) -> Local:
         """How clients train for an algorithm."""
         if not isinstance(self.local, Mapping):
@@ -151,9 +162,10 @@ class Definition:
             )
         return probabilities_from_labels(task.frequencies, class_weights(task.frequencies.shape[1], rng(seed, "phi")))
 
-    def algorithm(self, label: str, trace: Trace) -> Algorithm[Any]:
-        """An algorithm, ready for the trace of a seed."""
-        algorithm = with_probabilities(self.algorithms[label], trace.p) if self.knows_p else self.algorithms[label]
+    def algorithm(self, label: str, trace: Trace, sizes: Any = None) -> Algorithm[Any]:
+        """An algorithm, ready for the trace of a seed and for clients with so many samples [m]."""
+        algorithm = with_sizes(self.algorithms[label], sizes)
+        algorithm = with_probabilities(algorithm, trace.p) if self.knows_p else algorithm
         return Received(algorithm) if self.evaluate_received and not is_received_mean(algorithm) else algorithm
 
     def described(self) -> dict[str, Any]:
@@ -164,6 +176,7 @@ class Definition:
             "p": None if self.p is None else self.p.tolist(),
             "rounds": self.rounds,
             "evaluate_every": self.evaluate_every,
+            "evaluate_last": None if self.evaluate_last is None else list(self.evaluate_last),
             "evaluate_received": self.evaluate_received,
         }
 
@@ -188,6 +201,16 @@ class Definition:
         if name != name_of(algorithm).lower():
             return label
         return f"{name_of(algorithm)} ({options}" if options else name_of(algorithm)
+
+
+def _window(given: Any) -> tuple[int, int]:
+    found = tuple(given) if isinstance(given, Sequence) else ()
+    if len(found) != 2 or not all(is_whole(each) and each >= 1 for each in found):
+        raise UserError(
+            f"evaluate_last is {given!r}; expected two whole numbers from 1: the last how many rounds, and the rounds "
+            "between two evaluations in them"
+        )
+    return int(found[0]), int(found[1])
 
 
 def _seeds(seeds: Any) -> tuple[int, ...]:

@@ -27,6 +27,8 @@ class Experiment(Definition):
     rounds          how many; None: all of a recorded trace, or 300
     seeds           each seed has its own partition, trace and initial model, shared by all algorithms
     evaluate_every  rounds between two evaluations; there is always one before the first round and after the last
+    evaluate_last   (rounds, every): in the last so many rounds, also after each that `every` divides; (50, 2) makes a
+                    mean over the last 50 rounds one of 25 evaluations, however seldom there is one before
     evaluate_received   also evaluate the mean over all clients of the model that each received last
 
     >>> import fedawe, torch

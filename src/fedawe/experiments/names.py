@@ -23,7 +23,15 @@ import cloudpickle
 
 from fedawe.core.errors import UserError
 
-Group = Literal["algorithms", "tasks", "availability", "partitions"]
+Group = Literal["algorithms", "tasks", "availability", "partitions", "choosers", "optimisers"]
+ONE: Mapping[Group, str] = {
+    "algorithms": "algorithm",
+    "tasks": "task",
+    "availability": "dynamics",
+    "partitions": "partition",
+    "choosers": "way to choose clients",
+    "optimisers": "optimiser",
+}
 
 
 @dataclass(frozen=True)
@@ -96,10 +104,10 @@ def parse(text: str, group: Group, built_in: Mapping[str, Any]) -> Spec:
     word, _, options = rest.partition(":")
     if word.isidentifier():
         return Spec(word, attribute(name, word), _options(options, text, f"{name}:{word}"))
-    one = {"algorithms": "algorithm", "tasks": "task", "availability": "dynamics", "partitions": "partition"}[group]
     known = ", ".join([*built_in, *sorted(registered(group))])
     raise UserError(
-        f"unknown {one} {name!r}; choose from {known}, or write where yours is, as in my_module:Name or file.py:Name"
+        f"unknown {ONE[group]} {name!r}; choose from {known}, or write where yours is, as in my_module:Name or "
+        "file.py:Name"
     )
 
 
@@ -161,12 +169,34 @@ def _loaded(entry: Any) -> Any:
 
 def _options(text: str, whole: str, name: str) -> dict[str, str]:
     options: dict[str, str] = {}
-    for word in text.split(",") if text else []:
+    for word in _words(text):
         key, equals, value = word.partition("=")
         if not (key and equals and value) or key in options:
             raise UserError(f"cannot read {whole!r}; expected {name}:key=value,key=value")
         options[key.strip()] = value.strip()
     return options
+
+
+def _words(text: str) -> list[str]:
+    """The options, apart from commas that stand in parentheses: an option may be an object with options of its own."""
+    words, depth = [""], 0
+    for letter in text:
+        depth += (letter == "(") - (letter == ")")
+        if letter == "," and depth == 0:
+            words.append("")
+        else:
+            words[-1] += letter
+    return words if text else []
+
+
+def nested(text: str) -> str:
+    """An object inside of another, `fedau(K=20)`, as it is written outside: `fedau:K=20`.
+
+    >>> nested("fedau(K=20)"), nested("fedau")
+    ('fedau:K=20', 'fedau')
+    """
+    name, bracket, options = text.partition("(")
+    return f"{name}:{options.removesuffix(')')}" if bracket and text.endswith(")") else text
 
 
 def _hints(thing: Any) -> dict[str, Any]:
@@ -187,8 +217,8 @@ def _read(text: str, hint: Any, key: str, name: str) -> Any:
     for kind in kinds:
         if kind is type(None) and text.lower() == "none":
             return None
-        if get_origin(kind) is Literal and text in get_args(kind):
-            return text
+        if get_origin(kind) is Literal and text in (known := {str(value): value for value in get_args(kind)}):
+            return known[text]
         if kind is bool and text.lower() in ("true", "false"):
             return text.lower() == "true"
         if kind in (int, float):

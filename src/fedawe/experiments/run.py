@@ -1,6 +1,5 @@
 """One run on disk: one algorithm under one seed, resumed where it stopped, bit for bit as if it had never stopped."""
 
-import dataclasses
 import hashlib
 import time
 from collections.abc import Callable
@@ -10,22 +9,23 @@ from typing import Any
 
 from fedawe.algorithms.base import State
 from fedawe.algorithms.buffers import with_buffers
-from fedawe.algorithms.facts import diagnostics_of, further_models, metrics_of, needs_probabilities
-from fedawe.core.describe import described, first_difference
-from fedawe.core.environment import environment
+from fedawe.algorithms.exchange import chooses
+from fedawe.algorithms.facts import diagnostics_of, further_models
+from fedawe.core.describe import first_difference
 from fedawe.core.errors import Diverged, UserError
 from fedawe.core.files import new_folder, write_atomically
 from fedawe.experiments import checkpoint
 from fedawe.experiments.definition import Population
 from fedawe.experiments.folder import Folder, other
+from fedawe.experiments.header import MAY_DIFFER, all_metrics, header_of, shapes
 from fedawe.results import record as records
 from fedawe.results.record import Line, Record
 from fedawe.training import diagnostics
 from fedawe.training.engines import Engine
+from fedawe.training.memory import check_rows
 from fedawe.training.simulate import simulate
 
 MODEL = "model.safetensors"
-MAY_DIFFER = ("rounds", "versions")  # of a header, when a run goes on
 
 
 @dataclass(frozen=True)
@@ -52,37 +52,30 @@ class Run:
     ) -> None:
         experiment, task = folder.experiment, population.task
         self.label, self.population, self.stacked = label, population, stacked
-        self.algorithm = with_buffers(experiment.algorithm(label, population.trace), task.buffers)
+        self.algorithm = with_buffers(experiment.algorithm(label, population.trace, task.sizes), task.buffers)
         self.local = experiment.local_of(label)
-        self.evaluate_every, self.checkpoint_every = experiment.evaluate_every, checkpoint_every
+        self.is_evaluated, self.checkpoint_every = experiment.is_evaluated, checkpoint_every
         self.path = folder.of_run(label, population.seed)
         self.state: State = self.algorithm.init(task.initial(population.seed), task.clients)
-        self.metrics = (*task.metrics, *diagnostics.METRICS, *metrics_of(experiment.algorithms[label]))
-        self.header: Line = {
-            "kind": "header",
-            "format": records.FORMAT,
-            "label": label,
-            "name": experiment.title_of(label),
-            "algorithm": described(experiment.algorithms[label]),
-            "local": described(self.local),
-            **experiment.described(),
-            "metrics": [dataclasses.asdict(metric) for metric in self.metrics],
-            "needs_p": needs_probabilities(experiment.algorithms[label]),
-            "parameters": self._shapes(),
-            "inputs": described(task.input_shape),
-            "classes": None if task.frequencies is None else int(task.frequencies.shape[1]),
-            "clients": task.clients,
-            "seed": population.seed,
-            "stacked": stacked,
-            "versions": environment(),
-        }
-
-    def _shapes(self) -> dict[str, list[int]]:
-        """The shape of every parameter and buffer, in the order of the vector; without names there is one vector, x."""
-        layout = self.population.task.layout
-        if layout is None:
-            return {"x": [len(self.state.latest)]}
-        return {entry.name: list(entry.shape) for entry in layout.ordered}
+        check_rows(self.algorithm, self.state, population.trace)
+        algorithm = experiment.algorithms[label]
+        self.metrics = all_metrics(task.metrics, algorithm)
+        self.header: Line = header_of(
+            label,
+            experiment.title_of(label),
+            algorithm,
+            local=self.local,
+            shared=experiment.described(),
+            metrics=task.metrics,
+            parameters=shapes(task.layout, len(self.state.latest)),
+            inputs=task.input_shape,
+            classes=None if task.frequencies is None else int(task.frequencies.shape[1]),
+            clients=task.clients,
+            seed=population.seed,
+            stacked=stacked,
+            executor=task.executor,
+            executor_why=task.executor_why,
+        )
 
     @property
     def name(self) -> str:
@@ -130,8 +123,8 @@ class Run:
         return self._go_on(file, state, kept, engine, tell)
 
     def _evaluations(self, rounds: int) -> list[int]:
-        """After which rounds there is an evaluation, up to `rounds`: 0, every so many, and the last."""
-        return [n for n in range(rounds + 1) if n % self.evaluate_every == 0 or n == self.rounds]
+        """After which rounds there is an evaluation, up to `rounds`."""
+        return [n for n in range(rounds + 1) if self.is_evaluated(n)]
 
     def _go_on(self, file: Path, state: State, kept: list[Line], engine: Engine, tell: Tell) -> Record:
         began, before = time.perf_counter(), float(kept[-1].get("elapsed_seconds", 0.0))
@@ -195,7 +188,8 @@ class Run:
         for name, model in further_models(self.algorithm, state).items():
             out.update({f"{name}_{metric}": value for metric, value in engine.evaluate(model).items()})
         if state.t >= 0:
-            out.update(diagnostics.diagnostics(state, self.population.trace))
+            if not chooses(self.algorithm):  # then the active clients are not the available ones of the trace
+                out.update(diagnostics.diagnostics(state, self.population.trace))
             out.update(diagnostics_of(self.algorithm, state))
         bad = records.not_finite(out)
         if bad is not None:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from fedawe.experiments.flags import File, Number, Numbers, Whole, Word
+from fedawe.experiments.flags import File, Number, Numbers, Pair, Whole, Word
 
 OWN = ("eta0", "clip_grad")  # what an algorithm may have of its own in how its clients train
 
@@ -47,6 +47,14 @@ class Settings:
     """paper: eta0 / sqrt(t/10 + 1)"""
     steps: int = 10
     """local steps per round"""
+    epochs: Whole = None
+    """passes over a client's own samples in a round, instead of steps: clients with more samples make more steps"""
+    optimiser: Word = None
+    """of the clients: sgd:momentum=0.9, adam:lr=0.001, adamw:lr=0.001,weight_decay=0.1; lr is another name for eta0
+    (default: plain SGD)"""
+    choose: Word = None
+    """ask only some of the available clients: uniform:k=20, longest-absent:k=20, power-of-choice:d=40,k=20, oort:k=20
+    (default: all; F3AST's own is f3ast:capacity=20)"""
     batch: Whole = None
     """samples per step; a client that has fewer uses all (default 128 for sets of `fedawe data`, else 32)"""
     batches: Literal["iid", "epochs"] = "iid"
@@ -58,6 +66,8 @@ class Settings:
     """largest norm of a stochastic gradient (default: no clip); one algorithm's own: fedawe:clip_grad=0.5"""
     evaluate_every: int = 5
     """rounds between two evaluations"""
+    evaluate_last: Pair = None
+    """as in 50 2: in the last 50 rounds also evaluate after every second round (default: not more often than before)"""
     evaluate_received: bool = False
     """also evaluate the mean over all clients of the model that each received last (FedAWE's model is that mean)"""
     keep_empty: bool = False

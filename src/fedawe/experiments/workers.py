@@ -7,7 +7,7 @@ import threading
 import traceback
 import types
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any, Generic, Literal, TypeVar
@@ -49,21 +49,22 @@ def at_once(function: Callable[[J, Say], Any], jobs: Sequence[J], processes: int
     workers: list[_Worker] = []
     try:
         while left:
+            for worker in [each for each in workers if each.job is None and not each.process.is_alive()]:
+                _remove(worker, workers)  # it was killed while it had nothing to do, which costs no run a try
             while waiting and len(workers) < min(processes, left):
                 workers.append(_started(content))
             for worker in workers:
                 if worker.job is None and waiting:
                     worker.job = waiting.pop(0)
-                    worker.pipe.send_bytes(cloudpickle.dumps(worker.job))
+                    with suppress(OSError):  # it has just been killed, which is noticed below
+                        worker.pipe.send_bytes(cloudpickle.dumps(worker.job))
             ready = wait([worker.pipe for worker in workers if worker.job is not None])
             for worker in [each for each in workers if each.pipe in ready]:
                 job = worker.job
                 try:
                     kind, said = cloudpickle.loads(worker.pipe.recv_bytes())
                 except (EOFError, OSError):  # it was killed; another takes its place
-                    workers.remove(worker)
-                    worker.pipe.close()
-                    worker.process.join()
+                    _remove(worker, workers)
                     tries[id(job)] += 1
                     if tries[id(job)] < TRIES:
                         waiting.insert(0, job)
@@ -82,6 +83,13 @@ def at_once(function: Callable[[J, Say], Any], jobs: Sequence[J], processes: int
             worker.pipe.close()  # an idle process reads the end of its jobs, and leaves
         for worker in workers:
             worker.process.join()
+
+
+def _remove(worker: _Worker, workers: list[_Worker]) -> None:
+    """A process that has ended."""
+    workers.remove(worker)
+    worker.pipe.close()
+    worker.process.join()
 
 
 def _started(content: bytes) -> _Worker:

@@ -57,12 +57,15 @@ def _one(planned: Planned, speeds: dict[Settings, tuple[float, float]]) -> float
     settings = planned.settings
     experiment = planned.experiment()
     population = experiment.population(planned.seeds[0])
-    alike = replace(settings, dynamics="", rounds=None, p=(), eta0=None, evaluate_every=1, alpha=0.1)
+    alike = replace(
+        settings, dynamics="", rounds=None, p=(), eta0=None, evaluate_every=1, evaluate_last=None, alpha=0.1
+    )
     if alike not in speeds:
         speeds[alike] = _speed(experiment, population)
     a_step, an_evaluation = speeds[alike]
-    evaluations = (population.trace.rounds / settings.evaluate_every + 1) * (2 if settings.evaluate_received else 1.1)
-    return float(population.trace.on.sum()) * settings.steps * a_step + evaluations * an_evaluation
+    evaluations = sum(experiment.is_evaluated(n) for n in range(population.trace.rounds + 1))
+    models = 2 if settings.evaluate_received else 1.1  # FedAWE has two
+    return float(population.trace.on.sum()) * settings.steps * a_step + evaluations * models * an_evaluation
 
 
 def _speed(experiment: Experiment, population: Population) -> tuple[float, float]:

@@ -1,7 +1,7 @@
 """What the runs of a planned experiment say: window means in percent, by algorithm and seed."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -47,16 +47,6 @@ class Ran:
             if values:
                 out[variant.name] = values
         return out
-
-    def until(self, rounds: int) -> "Ran":
-        """As it stood after some rounds: no schedule of rates looks ahead, so it is the shorter experiment."""
-        if self.runs is None:
-            return self
-        shorter = (
-            replace(run, record=run.record.only([line for line in run.record.evaluations if line["round"] <= rounds]))
-            for run in self.runs.runs
-        )
-        return replace(self, runs=replace(self.runs, runs=tuple(shorter)))
 
 
 def metric_of(name: str, evaluate: Evaluate, algorithm: str) -> str:

@@ -15,7 +15,7 @@ from fedawe.experiments.build import experiment_of
 from fedawe.experiments.experiment import Experiment
 from fedawe.experiments.names import Spec
 from fedawe.experiments.settings import Settings
-from fedawe.paper.presets import Preset, Rates
+from fedawe.paper.presets import DENSE, VALIDATION, Preset, Rates
 from fedawe.paper.readings import Clip, Only, RateKind, Readings, Whom
 
 ALGORITHMS = {name_of(algorithm).lower(): algorithm for algorithm in PAPER}  # the paper's eight, whatever else there is
@@ -202,14 +202,14 @@ class Plan:
         ]
 
     def search(self) -> list[Planned]:
-        """Under sine every eta0 of the grid with every eta_g, the same for all."""
-        preset = self.preset
-        changes = {"rounds": preset.search_rounds, "evaluate_received": False}
+        """Under sine every eta0 of the grid with every eta_g, the same for all, compared on validation data."""
+        preset, rounds = self.preset, self.preset.search_rounds
+        changes = {"rounds": rounds, "evaluate_every": rounds, "evaluate_last": DENSE, "evaluate_received": False}
         return [
             Planned(
                 f"search-{data}",
                 data,
-                preset.on(data, "sine", data=self.data, evaluate_every=max(1, preset.search_rounds // 16), **changes),
+                preset.on(data, "sine", data=self.data, validation=VALIDATION, **changes),
                 tuple(
                     Variant(name, (eta0, eta_g), (("clip", NORM),) if clipped else ())
                     for name, clipped in SEARCHED

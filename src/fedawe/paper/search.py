@@ -12,7 +12,7 @@ from fedawe.paper.plan import NAMES, Plan, Variant
 from fedawe.paper.presets import Rates
 from fedawe.results.tables import MISSING, Cell, Column, Table
 
-METRIC = "test_accuracy"
+METRIC = "validation_accuracy"
 
 
 @dataclass(frozen=True)

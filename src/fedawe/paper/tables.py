@@ -5,37 +5,27 @@ from collections.abc import Mapping, Sequence
 from fedawe.paper.beside import Setting, side_by_side, text_cell
 from fedawe.paper.found import Found, Ran, is_best, spread
 from fedawe.paper.leads import lead_cell, lead_column, leads, standing
-from fedawe.paper.orderings import by_rounds, orderings, ranks_in_words
+from fedawe.paper.orderings import orderings, orderings_table, ranks_in_words
 from fedawe.paper.outcome import Outcome
 from fedawe.paper.plan import NAMES, WITHOUT_FEDVARP, Plan
 from fedawe.results.tables import Cell, Column, Table
 
 
 def table2(plan: Plan, ran: Sequence[Ran]) -> Outcome:
-    """Every data set under every dynamics, the orderings also after fewer rounds, and the worst class."""
-    evaluate, seeds, algorithms = plan.readings.evaluate, len(plan.preset.seeds), plan.algorithms
-
-    def settings(data: str, rounds: int) -> list[Setting]:
-        here = [each.until(rounds) for each in ran if each.planned.data == data]
-        return [Setting.of(each, "table2", (data, each.planned.title), evaluate) for each in here]
-
-    datasets = list(dict.fromkeys(each.planned.data for each in ran))
-    tables, shorter = [], {(data, rounds): settings(data, rounds) for data in datasets for rounds in _halves(plan)}
-    whole = _halves(plan)[-1]
-    for data in datasets:
+    """Every data set under every dynamics, how many of the paper's orderings hold, and the worst class."""
+    seeds, algorithms = len(plan.preset.seeds), plan.algorithms
+    settings: dict[str, list[Setting]] = {}
+    for each in ran:
+        setting = Setting.of(each, "table2", (each.planned.data, each.planned.title), plan.readings.evaluate)
+        settings.setdefault(each.planned.data, []).append(setting)
+    tables = []
+    for data, columns in settings.items():
         caption = f"table 2, {data}: accuracy (%) over the last 50 rounds"
-        tables.append(side_by_side(f"table2-{data}", caption, shorter[data, whole], algorithms))
+        tables.append(side_by_side(f"table2-{data}", caption, columns, algorithms))
     worst = {f"{each.planned.data}, {each.planned.title}": each.worst_class() for each in ran}
-    tables += [by_rounds(shorter, seeds, algorithms), worst_classes(worst, algorithms)]
-    every = [setting for data in datasets for setting in shorter[data, whole]]
+    tables += [orderings_table(settings, seeds, algorithms), worst_classes(worst, algorithms)]
+    every = [setting for columns in settings.values() for setting in columns]
     return Outcome(tuple(tables), words=(orderings(every).words(), *ranks_in_words(every, seeds, algorithms)))
-
-
-def _halves(plan: Plan) -> list[int]:
-    """An eighth, a quarter, a half and all of the rounds, where there is an evaluation."""
-    whole, every = plan.preset.settings.rounds, plan.preset.settings.evaluate_every
-    assert whole is not None
-    return [whole // 2**n for n in (3, 2, 1, 0) if whole % (2**n * every) == 0 or n == 0]
 
 
 def table9(plan: Plan, ran: Sequence[Ran]) -> Outcome:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fedawe.core.errors import UserError
 from fedawe.core.metric import Metric
-from fedawe.core.rng import rng, streams
+from fedawe.core.rng import streams
 from fedawe.tasks.augment import PAD, Augment
 from fedawe.tasks.base import Metrics, Task, Update, Work
 from fedawe.tasks.batches import Batches
@@ -20,6 +20,7 @@ from fedawe.tasks.executors import Batch
 from fedawe.tasks.models import ModelName, network_for
 from fedawe.tasks.module import ModuleNetwork
 from fedawe.tasks.partition import Indices, Partition, hold_out, label_frequencies, partition_of
+from fedawe.tasks.sampling import Sampling
 
 PIECE = 1024  # samples asked at once
 AT_ONCE = 2**22  # numbers that may be fetched for a whole round at once
@@ -56,22 +57,21 @@ class Classification(Task):
         held_out: Sequence[Indices] | None = None,
     ) -> None:
         self.data, self.network, self.augment = data, network, augment
-        self.sizes = np.array([len(part) for part in parts], dtype=np.int64)
+        self.sampling = Sampling(parts)
+        self.sizes = self.sampling.sizes
         if not keep_empty and (self.sizes == 0).any():
             empty = np.flatnonzero(self.sizes == 0)
             raise UserError(
                 f"{len(empty)} of {len(parts)} clients have no data (the first is {empty[0]}): use fewer clients, "
                 "a larger alpha, or keep them with keep_empty (--keep-empty)"
             )
-        self.order = np.concatenate(list(parts))  # the samples client by client
-        self.offsets = np.concatenate([[0], np.cumsum(self.sizes)[:-1]])
         # What is held out still is a client's data: its probability does not depend on whether there is a validation.
         whole = [np.concatenate(both) for both in zip(parts, held_out, strict=True)] if held_out else parts
         self.frequencies = label_frequencies(data.y_train.cpu().numpy(), whole)
         # F counts clients, not samples: a sample of client i weighs 1/(m n_i).
         owner_weight = np.repeat(1 / np.maximum(self.sizes, 1) / (self.sizes > 0).sum(), self.sizes)
         self.rows: dict[Role, Indices] = {}  # which rows of the data an evaluation looks at
-        self.rows["train"], where = np.unique(self.order, return_inverse=True)
+        self.rows["train"], where = np.unique(self.sampling.order, return_inverse=True)
         self.client_weights = torch.zeros(len(self.rows["train"]), dtype=torch.float64).index_add_(
             0, torch.from_numpy(where), torch.from_numpy(owner_weight)
         )
@@ -117,18 +117,9 @@ class Classification(Task):
 
     def batches(self, work: Work) -> Batches:
         """Named draws; all clients padded to one width that depends on the task alone."""
-        width = min(work.size, int(self.sizes.max()))
-        samples = np.zeros((work.steps, len(work.A), width), dtype=np.int64)
-        steps = [work.steps_of(row) for row in range(len(work.A))]
-        weights = np.zeros((len(work.A), width), dtype=np.float32)
-        clients, sizes = work.A.tolist(), []
-        drawn = zip(clients, work.visits.tolist(), streams(work.seed, "batch", work.t, last=clients), strict=True)
-        for row, (i, visits, generator) in enumerate(drawn):
-            own = self.samples(i, visits, work, generator, steps[row])  # [s, b]
-            b = own.shape[1]
-            samples[: steps[row], row, :b] = own
-            weights[row, :b] = 1 / max(b, 1)
-            sizes.append(b)
+        samples, sizes = self.sampling.rows(work)
+        width, clients = samples.shape[2], work.A.tolist()
+        weights = ((np.arange(width) < sizes[:, None]) / np.maximum(sizes, 1)[:, None]).astype(np.float32)
         device = self.data.x_train.device
         inputs, targets, rows = self._prepared(samples)
         draws = seeds = None
@@ -136,7 +127,8 @@ class Classification(Task):
             named = streams(work.seed, "augment", work.t, last=clients)
             draws = torch.zeros((*samples.shape, 3), dtype=torch.int64)
             for row, each in enumerate(named):
-                draws[: steps[row], row] = self.augment.draw(steps[row], width, each)
+                steps = work.steps_of(row)
+                draws[:steps, row] = self.augment.draw(steps, width, each)
             draws = draws.to(device)
         if self.computed.random:
             named = streams(work.seed, "network", work.t, last=clients)
@@ -146,31 +138,15 @@ class Classification(Task):
             targets,
             torch.from_numpy(rows).to(device),
             torch.from_numpy(weights).to(device),
-            sizes,
+            sizes.tolist(),
             draws,
             seeds,
         )
 
-    def samples(
-        self,
-        i: int,
-        visits: int,
-        work: Work,
-        generator: np.random.Generator | None = None,
-        steps: int | None = None,
-    ) -> Indices:
+    def samples(self, i: int, visits: int, work: Work) -> Indices:
         """Which rows of x_train client i takes, step by step, [s, b]; `visits` is how often it was active before."""
-        n, size, steps = int(self.sizes[i]), work.size, work.steps if steps is None else steps
-        own = self.order[self.offsets[i] : self.offsets[i] + n]
-        if n <= size:
-            return np.broadcast_to(own, (steps, n))
-        if work.rule == "iid":
-            generator = generator or rng(work.seed, "batch", work.t, i)
-            return own[generator.integers(n, size=(steps, size))]
-        per_epoch = n // size  # the short last batch is dropped
-        at = visits * steps + np.arange(steps)
-        epochs = {int(e): rng(work.seed, "epoch", i, int(e)).permutation(own) for e in np.unique(at // per_epoch)}
-        return np.stack([epochs[q // per_epoch][q % per_epoch * size :][:size] for q in at.tolist()])
+        rows, real = self.sampling.rows(replace(work, A=torch.tensor([i]), visits=torch.tensor([visits]), counts=None))
+        return rows[:, 0, : real[0]]
 
     def _prepared(self, rows: Indices) -> tuple[Tensor, Tensor, Indices]:
         """Inputs and targets, and which rows of them these are; images become floats, and are padded, once a round."""
@@ -230,16 +206,12 @@ class Classification(Task):
 
     def losses(self, x: Tensor, batches: Batches) -> Tensor:
         """The mean loss of each client on the samples of its first step, in evaluation mode, [k]."""
-        found = []
-        for row, one in enumerate(batches.alone):
-            batch = self._batch(one, 0)
-            loss = x.new_zeros(()) if batch is None else self._mean_loss(x[row], batch[0][0], batch[1][0])
-            found.append(loss)
-        return torch.stack(found) if found else x.new_empty(0)
-
-    def _mean_loss(self, x: Tensor, inputs: Tensor, targets: Tensor) -> Tensor:
+        losses = x.new_zeros(len(x))
         with torch.no_grad():
-            return self.network.loss(self.computed.outputs(x, inputs), targets).mean()
+            for row, one in enumerate(batches.alone):
+                if (batch := self._batch(one, 0)) is not None:
+                    losses[row] = self.network.loss(self.computed.outputs(x[row], batch[0][0]), batch[1][0]).mean()
+        return losses
 
     def pieces(self) -> list[tuple[Role, int]]:
         """The data in pieces that can be asked apart: (train, validation or test, first row)."""

@@ -130,7 +130,8 @@ def upload(
     if down.rounds is not None:
         weight = weight * down.rounds
     loss = torch.tensor([value for one in losses for value in one or ()], dtype=torch.float64) if down.loss else None
-    return Upload(G, weight, local.rate(t), loss, gradient)
+    samples = None if task.sizes is None else torch.as_tensor(task.sizes)[A].double()
+    return Upload(G, weight, local.rate(t), loss, gradient, samples)
 
 
 def innovations(

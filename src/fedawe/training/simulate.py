@@ -18,6 +18,7 @@ from fedawe.core.rng import rng
 from fedawe.tasks.base import Task
 from fedawe.training.engines import Engine, Inline
 from fedawe.training.local import Local
+from fedawe.training.memory import check_rows
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,7 @@ def simulate(
     check_local(algorithm, local)
     algorithm = with_buffers(algorithm, task.buffers)
     state = algorithm.init(task.initial(seed), task.clients)
+    check_rows(algorithm, state, trace)
     if resume is not None:
         _check_resumed(resume, state)
         state = resume
@@ -83,12 +85,13 @@ def _check_resumed(resume: State, fresh: State) -> None:
 
 
 def _rounds(algorithm: Algorithm[S], trace: Trace, state: S, seed: int, engine: Engine) -> Iterator[Round[S]]:
-    counted = visits_of(algorithm, state)  # how often each client was active                     [m]
-    visits = torch.from_numpy(trace.on[: state.t + 1].sum(0)) if counted is None else counted.clone()
+    available = torch.from_numpy(trace.on[: state.t + 1].sum(0))  # in how many rounds each client was   [m]
     for t in range(state.t + 1, trace.rounds):
+        counted = visits_of(algorithm, state)  # in how many rounds each was active, where it is counted  [m]
+        visits = available if counted is None else counted
         A = choose(algorithm, state, t, trace.active(t), rng(seed, "choose", t))
         down = broadcast(algorithm, state, t, A)  # x_i^t and more
         up = engine.train(down, A, t, seed, visits[A])  # x_i^t - x_i^(t,s) and more
         state = absorb(algorithm, state, t, A, up)
-        visits[A] += 1
+        available[trace.active(t)] += 1
         yield Round(t, A, state, algorithm)

@@ -107,6 +107,7 @@ class Federation:
                     self._keeper.wait(processes.GRACE_SECONDS)
                 except subprocess.TimeoutExpired:
                     self._keeper.kill()
+                    self._keeper.wait()
             processes.sweep(self.setup.mark)
             shutil.rmtree(self.setup.first, ignore_errors=True)
 

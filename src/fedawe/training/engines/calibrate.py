@@ -32,7 +32,7 @@ def better_stacked(task: Task, local: Local, seed: int) -> bool:
         together = seconds_per_client(task, local, seed, STACK)
     except RuntimeError:  # the network has something that cannot be stacked
         return False
-    if not getattr(getattr(task, "network", None), "stackable", True):  # it has just fallen back to one by one
+    if not getattr(getattr(task, "computed", None), "stackable", True):  # it has just fallen back to one by one
         return False
     return together < seconds_per_client(task, local, seed, 1)
 

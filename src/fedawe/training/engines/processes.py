@@ -76,10 +76,7 @@ class Processes:
     def use(self, task: Task, local: Local, stacked: bool | None = None) -> None:
         """From now on this task; its data goes to shared memory once, whoever reads it."""
         self.task, self.local, self.stacked = task, local, task.stacked if stacked is None else stacked
-        self._tell(_by_value(("use", task, local)))
-
-    def _tell(self, message: bytes) -> None:
-        """Something that every other process has to know."""
+        message = _by_value(("use", task, local))
         for pipe in self.pipes:
             self._send(pipe, message)
         for pipe in self.pipes:
@@ -102,7 +99,10 @@ class Processes:
         if found is None or found.shape[1] != d:
             found = self.shared.X.new_zeros((len(self.shared.X), d)).share_memory_()
             setattr(self.shared, name, found)
-            self._tell(_by_value(("rows", name, found)))
+            for pipe in self.pipes:  # one message each: what is shared can be received once
+                pipe.send(("rows", name, found))
+            for pipe in self.pipes:
+                self._receive(pipe)
         return found
 
     def evaluate(self, x: Tensor) -> Metrics:
