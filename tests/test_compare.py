@@ -315,6 +315,20 @@ def test_without_a_metric_that_decides_the_first_with_a_direction_is_taken_and_i
     assert [s.label for s in found.ranked] == ["new", "fedavg"]
 
 
+def test_the_metric_that_decides_need_not_be_the_first(tmp_path: Path) -> None:
+    declared = [samples.metric("loss", "lower"), samples.metric("distance", "lower", decides=True)]
+    out = samples.experiment(tmp_path / "x", ["fedavg"], [0], task="quadratic", header={"metrics": declared})
+    assert [metric.name for metric in metrics_of(load(out))][:2] == ["distance", "loss"]
+    assert deciding(load(out))[1] == ""
+
+
+def test_two_algorithms_of_one_name_are_called_by_their_labels(tmp_path: Path) -> None:
+    out = samples.experiment(tmp_path / "x", ["a", "b", "fedavg"], [0], header={"name": "Same"})
+    kept = samples.lines(out, "fedavg", 0)
+    samples.write(out, "fedavg", 0, [{**kept[0], "name": "FedAvg"}, *kept[1:]])
+    assert load(out).names == {"a": "a", "b": "b", "fedavg": "FedAvg"}
+
+
 def test_nothing_is_ranked_by_what_has_no_direction(tmp_path: Path) -> None:
     undeclared = compare(text(tmp_path / "x", "undeclared"))
     assert undeclared.metric.better is None
@@ -343,12 +357,12 @@ def test_a_metric_is_chosen_by_name_title_or_further_model(whole: Path) -> None:
 def test_a_diagnostic_that_ends_like_a_metric_is_no_further_model(tmp_path: Path) -> None:
     out = samples.experiment(tmp_path / "x", ["fedavg"], [0], task="quadratic")
     kept = [
-        {**line, "inner_loss": 1.0} if line["kind"] == "evaluation" else line
+        {**line, "inner_distance": 1.0} if line["kind"] == "evaluation" else line
         for line in samples.lines(out, "fedavg", 0)
     ]
     samples.write(out, "fedavg", 0, kept)
-    assert variants_of(load(out)) == ()  # there is no inner_distance
-    assert "inner_loss" in [metric.name for metric in metrics_of(load(out))]
+    assert variants_of(load(out)) == ()  # there is no inner_loss
+    assert "inner_distance" in [metric.name for metric in metrics_of(load(out))]
 
 
 def test_speed_of_a_metric_that_falls(tmp_path: Path) -> None:
