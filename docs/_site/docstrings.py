@@ -1,6 +1,7 @@
 """Docstrings of this project as Markdown: lists of parameters, formulas and doctests become what they look like."""
 
 import re
+from pathlib import Path
 from typing import Any
 
 import griffe
@@ -16,11 +17,22 @@ class Docstrings(griffe.Extension):
         if obj.docstring is not None:
             obj.docstring.value = markdown(obj.docstring.value)
 
+    def on_class(self, *, cls: griffe.Class, **_: Any) -> None:
+        """Append the fields that have a comment: it stands at the end of the line that declares them."""
+        lines = cls.lines_collection[cls.filepath] if isinstance(cls.filepath, Path) else []
+        found = [
+            f"- `{field.name}`: {re.sub(' {2,}', ' ', line.partition('  # ')[2])}"
+            for field in cls.attributes.values()
+            if not field.is_alias and field.lineno and "  # " in (line := lines[field.lineno - 1])
+        ]
+        if found and cls.docstring is not None:
+            cls.docstring.value += "\n\n" + "\n".join(found)
+
 
 def markdown(text: str) -> str:
-    """A docstring as Markdown.
+    """A docstring as Markdown: a doctest becomes a fenced block as well.
 
-    >>> print(markdown("Add.\\n\\na  one\\nb  the\\n   other\\n\\n    a + b\\n\\n>>> 1 + 1\\n2"))
+    >>> print(markdown("Add.\\n\\na  one\\nb  the\\n   other\\n\\n    a + b"))
     Add.
     <BLANKLINE>
     - `a`: one
@@ -28,11 +40,6 @@ def markdown(text: str) -> str:
     <BLANKLINE>
     ```text
     a + b
-    ```
-    <BLANKLINE>
-    ```pycon
-    >>> 1 + 1
-    2
     ```
     """
     return "\n\n".join(_block(block) for block in re.split(r"\n{2,}", text.strip("\n")))

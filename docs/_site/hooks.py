@@ -25,7 +25,8 @@ EXAMPLES = {
     "flower/digits_app/client_app.py": "Its client app.",
 }
 FORMULA = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.DOTALL)
-WIDE = "100000"  # columns: no line of a help text is broken
+BULLET = "\N{BULLET}"  # before the name of a subcommand
+WIDE = "10000"  # columns: no line of a help text is broken
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -78,13 +79,13 @@ def command_line() -> str:
     for verb in VERBS:
         text = printed_help([verb])
         parts.append(f"## fedawe {verb}\n{described(text)}")
-        for name in re.findall(r"^│\s+• (\S+)", text, re.MULTILINE):
+        for name in re.findall(rf"^ +{BULLET} (\S+)", text, re.MULTILINE):
             parts.append(f"### fedawe {verb} {name}\n{described(printed_help([verb, name]))}")
     return "\n\n".join(parts)
 
 
 def printed_help(words: list[str]) -> str:
-    """What `fedawe WORDS --help` prints, with every paragraph on one line."""
+    """What `fedawe WORDS --help` prints where there is no terminal, with every paragraph on one line."""
     from fedawe.cli.main import parse
 
     said = io.StringIO()
@@ -95,28 +96,31 @@ def printed_help(words: list[str]) -> str:
 
 def described(text: str) -> str:
     """A help text as Markdown: its usage, its description and a table of its arguments."""
-    head, *boxes = re.split(r"^╭─ (?:.*?) ─*╮$", text, flags=re.MULTILINE)
-    usage, _, description = head.strip().partition("\n\n")
-    rows = [row for box in boxes for row in arguments(box)]
+    usage, _, rest = text.strip().partition("\n\n")
+    head = re.split(r"^ \S.*\n -{3,} *$", f"{rest}\n", maxsplit=1, flags=re.MULTILINE)
+    rows = arguments(head[1] if len(head) > 1 else "")
     table = "\n".join(f"| `{name}` | {said} |" for name, said in rows)
-    return f"{fenced(usage.removeprefix('usage: '))}\n{escaped(description)}\n\n| argument | meaning |\n|---|---|\n{table}\n"
+    table = f"| argument | meaning |\n|---|---|\n{table}\n" if rows else ""
+    return f"{fenced(usage.removeprefix('usage: '))}\n{escaped(head[0].strip())}\n\n{table}"
 
 
-def arguments(box: str) -> list[tuple[str, str]]:
-    """The arguments in one box of a help text, with what is said of each."""
+def arguments(text: str) -> list[tuple[str, str]]:
+    """The arguments that a help text lists, with what it says of each.
+
+    >>> arguments("  -h, --help  show this help\\n  --out PATH  folder of\\n              records\\n  PATH        a file")
+    [('--out PATH', 'folder of records'), ('PATH', 'a file')]
+    """
     rows: list[tuple[str, str]] = []
-    for line in box.splitlines():
-        inside = line.removeprefix("│ ").removesuffix("│").rstrip()
-        if re.match(r"[-\[A-Z{]\S", inside) and not inside.startswith("-h,") and not inside.startswith("──"):
-            name, _, said = re.sub(r" {2,}", "\0", inside, count=1).partition("\0")
-            if name.startswith("-") or name.isupper() or name[0] in "[{":
+    for line in filter(None, map(str.rstrip, text.splitlines())):
+        name, _, said = re.sub(r" {2,}", "\0", line.strip().removeprefix(f"{BULLET} "), count=1).partition("\0")
+        if re.match(r"  \S", line):
+            if name.startswith(("-", "[", "{")) or name.isupper():
                 rows.append((name.replace("|", "\\|"), escaped(said)))
-        elif inside.startswith("  • "):
-            name, _, said = inside.removeprefix("  • ").partition(" ")
-            rows.append((name, escaped(said.strip())))
-        elif inside.startswith("    ") and rows:
-            rows[-1] = (rows[-1][0], f"{rows[-1][1]} {escaped(inside.strip())}".strip())
-    return rows
+        elif line.strip().startswith(BULLET):
+            rows.append((name, escaped(said)))
+        elif re.match(r"    ", line) and rows:
+            rows[-1] = (rows[-1][0], f"{rows[-1][1]} {escaped(line.strip())}".strip())
+    return [row for row in rows if not row[0].startswith(("-h,", "---"))]
 
 
 def escaped(text: str) -> str:
