@@ -79,8 +79,8 @@ def command_line() -> str:
     for verb in VERBS:
         text = printed_help([verb])
         parts.append(f"## fedawe {verb}\n{described(text)}")
-        for name in re.findall(rf"^ +{BULLET} (\S+)", text, re.MULTILINE):
-            parts.append(f"### fedawe {verb} {name}\n{described(printed_help([verb, name]))}")
+        names = re.findall(rf"^ +{BULLET} (\S+)", text, re.MULTILINE)
+        parts.extend(f"### fedawe {verb} {name}\n{described(printed_help([verb, name]))}" for name in names)
     return "\n\n".join(parts)
 
 
@@ -107,8 +107,8 @@ def described(text: str) -> str:
 def arguments(text: str) -> list[tuple[str, str]]:
     """The arguments that a help text lists, with what it says of each.
 
-    >>> arguments("  -h, --help  show this help\\n  --out PATH  folder of\\n              records\\n  PATH        a file")
-    [('--out PATH', 'folder of records'), ('PATH', 'a file')]
+    >>> arguments("  -h, --help  show help\\n  --out PATH  folder of\\n              records\\n  PATH        file")
+    [('--out PATH', 'folder of records'), ('PATH', 'file')]
     """
     rows: list[tuple[str, str]] = []
     for line in filter(None, map(str.rstrip, text.splitlines())):

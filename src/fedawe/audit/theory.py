@@ -1,9 +1,9 @@
 """What the paper's theory says in numbers: mixing, staleness, learning rates, bounds, and what each algorithm costs.
 
 Symbols as in the paper: m clients, p_i^t >= delta, W the gossip matrix of a round, M = E[W^2], rho its second largest
-eigenvalue, s local steps, L smoothness, sigma and zeta noise and divergence of gradients, beta of Assumption 4. Theorems,
-lemmas and equations are numbered as in arXiv:2409.17446. `+` marks exact values and tighter bounds that are not in the
-paper.
+eigenvalue, s local steps, L smoothness, sigma and zeta noise and divergence of gradients, beta of Assumption 4.
+Theorems, lemmas and equations are numbered as in arXiv:2409.17446. `+` marks exact values and tighter bounds that are
+not in the paper.
 """
 
 from collections.abc import Callable
