@@ -21,7 +21,8 @@ class FedAWE:
         x^{t+1} = (1/|A|) sum_A x_i†                  the gossip: A, and only A, receive x^{t+1}
 
     `model` is x-bar, the mean of what all m clients hold: every client's innovations weigh the same in it, for every
-    availability sequence (Proposition 1). `state.latest` is x^{t+1}. An empty round changes nothing; echoes grow by one.
+    availability sequence (Proposition 1). `state.latest` is x^{t+1}. An empty round changes nothing, but echoes
+    grow by one.
 
     eta_g        the server's rate
     clip         largest norm of the averaged echoed update, before eta_g (the authors' code has 0.5; their text, none)

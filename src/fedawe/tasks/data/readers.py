@@ -48,8 +48,8 @@ def from_huggingface(
 def from_torch(train: Any, test: Any, *, client: Any = None, val: Any = None, name: str = "dataset") -> Data:
     """Data from any `torch.utils.data.Dataset` of pairs (input, label), such as those of torchvision.
 
-    Every sample is read once. Inputs are tensors ([channels, height, width] for images), arrays or PIL images of one shape. `client` has one
-    whole number or name for each training sample.
+    Every sample is read once. Inputs are tensors ([channels, height, width] for images), arrays or PIL images of one
+    shape. `client` has one whole number or name for each training sample.
     """
     arrays: dict[str, Array] = {}
     for part, samples in {"train": train, "test": test, "val": val}.items():
