@@ -114,14 +114,15 @@ def test_the_site_in_a_browser(visit: Callable[..., "Page"], site: Path) -> None
     assert "SCAFFOLD" in page.locator("article").inner_text()
 
     page = visit(site / "reference" / "algorithms.html")
-    page.evaluate("navigator.clipboard.writeText = (text) => { window.copied = text; return Promise.resolve(); }")
-    entry = page.locator("[id='fedawe.FedAWE']")
-    assert "eta_g" in entry.locator("xpath=following-sibling::*[1]").inner_text()
-    assert page.locator("button.md-code__button[data-md-type=copy]").count() > 50
+    signature = page.locator("[id='fedawe.FedAWE'] + .doc-signature, [id='fedawe.FedAWE'] ~ .doc-signature").first
+    assert "eta_g" in signature.inner_text()
+    signature.hover()
+    signature.locator("button.md-code__button").first.click()
+    page.get_by_text("Copied to clipboard").wait_for()
 
     for scheme, name in (("light", "default"), ("dark", "slate")):
         page = visit(site / "reference" / "cli.html", width=400, scheme=scheme)
         assert page.locator("body").get_attribute("data-md-color-scheme") == name
         assert page.evaluate("document.documentElement.scrollWidth") == 400  # no scrolling sideways
-        page.locator("label[for=__drawer]").first.click()
+        page.locator(".md-header__button[for=__drawer]").click()
         page.locator(".md-nav--primary").get_by_text("Reference").first.wait_for(state="visible")
