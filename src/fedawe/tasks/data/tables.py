@@ -17,7 +17,7 @@ from fedawe.tasks.data.labelled import Data
 if TYPE_CHECKING:
     import polars as pl
 else:
-    pl = lazy_loader.load("polars")  # imported with the first table, which most runs do not read
+    pl = lazy_loader.load("polars")  # it starts threads, which a process that is to be forked must not have
 
 MOST_COLUMNS = 10_000
 HEADER = 2**20  # bytes in which the first line of a CSV file must end
