@@ -31,7 +31,7 @@ class BufferedState(NestedState):
 
 @dataclass(frozen=True)
 class WithBuffers(Wrapper[BufferedState]):
-    """`rule` on the first d numbers of vectors [d + b]; the last b are the mean over the active clients.
+    """A rule for vectors [d + b]: it sees the first d numbers, and the last b are averaged over the active clients.
 
     The mean is taken in float64; an empty round leaves the buffers unchanged.
 

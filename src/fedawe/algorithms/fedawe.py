@@ -13,13 +13,16 @@ from fedawe.core.metric import Metric
 
 @dataclass(frozen=True)
 class FedAWE:
-    """Every active client starts from its own last model and counts its innovation once for every round since.
+    """FedAWE (Xiang, Ioannidis, Yeh, Joe-Wong and Su 2024, arXiv:2409.17446, Algorithm 1).
+
+    Every active client starts from its own last model and counts its new innovation once for every round since then.
 
         x_i† = x_i^t - eta_g (t - tau_i) G_i          for i in A: the echo
         x^{t+1} = (1/|A|) sum_A x_i†                  the gossip: A, and only A, receive x^{t+1}
 
-    `model` is x-bar, the mean of what all m clients hold: every client's innovations weigh the same in it, whoever was
-    there when (Proposition 1). `state.latest` is x^{t+1}. An empty round changes nothing; every echo grows by one.
+    `model` is x-bar, the mean of what all m clients hold: every client's innovations weigh the same in it, for every
+    availability sequence (Proposition 1). `state.latest` is x^{t+1}. An empty round changes nothing, but echoes
+    grow by one.
 
     eta_g        the server's rate
     clip         largest norm of the averaged echoed update, before eta_g (the authors' code has 0.5; their text, none)

@@ -11,7 +11,9 @@ from fedawe.algorithms.exchange import Broadcast
 
 @dataclass(frozen=True)
 class FedProx(OneGlobalModel[ServerState]):
-    """FedAvg whose clients are held back to where they began: their local gradient is g + mu (y - x^t).
+    """FedProx (Li et al. 2020, arXiv:1812.06127): FedAvg with a proximal term.
+
+    The local gradient is g + mu (y - x^t), which pulls clients back to the model from which they began.
 
         x^{t+1} = x^t - eta_g (1/|A|) sum_A G_i
 

@@ -16,7 +16,7 @@ from fedawe.core.errors import UserError
 
 @dataclass(frozen=True, eq=False)
 class Weighted(Wrapper[NestedState]):
-    """`rule`, with innovations scaled so that client i counts with w_i, where sum_i w_i = 1.
+    """A rule with innovations scaled so that client i counts with weight w_i, where sum_i w_i = 1.
 
         G_i <- m w_i G_i                              in general
         G_i <- |A| w_i G_i / sum_A w_j                for rules that average the active clients, such as FedAvg:

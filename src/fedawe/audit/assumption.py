@@ -11,7 +11,7 @@ from fedawe.audit.logs.findings import counted
 
 @dataclass(frozen=True)
 class Verdict:
-    """On one part of Assumption 1: p_i^t >= delta > 0, independent across clients and across rounds (line 256)."""
+    """A verdict on one part of Assumption 1: p_i^t >= delta > 0, independent across clients and across rounds."""
 
     part: str
     holds: Literal["plausible", "doubtful", "no"]

@@ -27,7 +27,7 @@ SMALL = 0.02  # of the clients: a group that is smaller is not in the headline
 
 @dataclass(frozen=True)
 class Advice:
-    """What to run and why."""
+    """Which algorithm to run, and why."""
 
     algorithm: str  # as it was audited, or "none"
     headline: str  # one sentence for people who do not read on
@@ -158,7 +158,7 @@ def _unfair(
 def _headline(
     fleet: Fleet, baseline: Candidate | None, influences: Mapping[str, Influence], groups: Sequence[Groups]
 ) -> str:
-    """What plain averaging would do to whom, in a sentence that can be repeated."""
+    """Which clients plain averaging would neglect, in one sentence."""
     if baseline is None:
         return ""
     shares = influences[baseline.name].shares

@@ -14,7 +14,7 @@ Identity = Literal["node", "client-id"]
 
 @dataclass(frozen=True, kw_only=True)
 class Rules:
-    """How a federation is run. Zero means no limit throughout.
+    """How a federation is run. For every option, zero means that there is no limit.
 
     clients         m, the number of clients
     quorum          a round ends as soon as this many valid replies are in; 0: when every client that is waited for has

@@ -14,7 +14,7 @@ from fedawe.core.metric import Metric
 
 
 def last_active(trace: Trace, t: int) -> npt.NDArray[np.int64]:
-    """tau_i(t), the last round before t in which client i was there, -1 if none, [m].
+    """tau_i(t), the last round before t in which client i was available, -1 if none, [m].
 
     >>> last_active(Trace([[1, 0], [0, 0], [0, 1]]), 2).tolist()
     [0, -1]

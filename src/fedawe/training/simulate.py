@@ -23,7 +23,7 @@ from fedawe.training.memory import check_rows
 
 @dataclass(frozen=True)
 class Round(Generic[S]):
-    """What round t left behind; its state is all that `simulate` needs to go on from here."""
+    """The outcome of round t; its state is all that `simulate` needs to continue from here."""
 
     t: int
     A: Tensor  # the active clients                                                [k]
@@ -46,7 +46,9 @@ def simulate(
     resume: S | None = None,
     engine: Engine | None = None,
 ) -> Iterator[Round[S]]:
-    """Run the algorithm on the task round by round, as the trace has it; from the start, or on from the state `resume`.
+    """Run the algorithm on the task round by round, with the clients that the trace says are available.
+
+    It begins with the first round, or continues after the round of the state `resume`.
 
     Two calls with the same arguments give the same numbers, and so does a call that goes on from any round of another.
     `engine` says how the clients' work is executed; by default in this process. Where the task has buffers, the states

@@ -48,7 +48,7 @@ class Shared:
 
 
 class Processes:
-    """`workers` processes, this one included, share the groups of clients of a round; whoever is free takes the next.
+    """`workers` processes, this one included, share the groups of clients of a round.
 
     Groups are the same for any number of workers, and each is trained on one thread, so the numbers are the same too.
     `rows` is how many clients can be active at once, `like` a model [d].
@@ -155,7 +155,7 @@ class Processes:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """As many threads as every other process has, so that the bits are the same wherever a group is trained."""
+    """Use one thread, as every other process does, so that the bits do not depend on where a group is trained."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
