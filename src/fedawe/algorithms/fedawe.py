@@ -6,13 +6,14 @@ from typing import Literal
 from torch import Tensor
 
 from fedawe.algorithms.base import check_rates, check_whole, clipped, first_model, received, skipped_rounds_are_empty
+from fedawe.algorithms.notebook import Shown
 from fedawe.algorithms.versions import Versions
 from fedawe.core.errors import UserError
 from fedawe.core.metric import Metric
 
 
 @dataclass(frozen=True)
-class FedAWE:
+class FedAWE(Shown):
     """Every active client starts from its own last model and counts its innovation once for every round since.
 
         x_i† = x_i^t - eta_g (t - tau_i) G_i          for i in A: the echo

@@ -6,11 +6,12 @@ from torch import Tensor
 
 from fedawe.algorithms.base import first_model, known_clients, received
 from fedawe.algorithms.exchange import Broadcast
+from fedawe.algorithms.notebook import Shown
 from fedawe.algorithms.versions import Versions
 
 
 @dataclass(frozen=True)
-class FedPBC:
+class FedPBC(Shown):
     """Everyone trains in every round from its own model, available or not; only the active clients are averaged.
 
         x_i <- x_i - G_i                              for all i, in every round

@@ -68,9 +68,9 @@ class Tracker:
         """A run begins or goes on. Returns the last round that the tracker already has of it; -1 if it has none."""
         return -1
 
-    def evaluated(self, run: TrackedRun, round: int, metrics: Mapping[str, Any]) -> None:  # noqa: A002
+    def evaluated(self, run: TrackedRun, rounds: int, metrics: Mapping[str, Any]) -> None:
         """The model after so many rounds was evaluated; `metrics` is the line of the record."""
-        raise NotImplementedError(f"{type(self).__name__} has no method evaluated(run, round, metrics)")
+        raise NotImplementedError(f"{type(self).__name__} has no method evaluated(run, rounds, metrics)")
 
     def finished(self, run: TrackedRun, status: str) -> None:
         """A run ended: "complete", "diverged", or "unfinished" if it was interrupted and may go on."""

@@ -62,14 +62,14 @@ class MLflow(Tracker):
         for n in range(0, len(params), 100):
             self._client.log_batch(theirs.info.run_id, params=params[n : n + 100])
 
-    def evaluated(self, run: TrackedRun, round: int, metrics: Mapping[str, Any]) -> None:  # noqa: A002
+    def evaluated(self, run: TrackedRun, rounds: int, metrics: Mapping[str, Any]) -> None:
         """One step of every metric."""
         theirs, values = self._runs[run.id], {_name(name): value for name, value in numbers(metrics).items()}
         if run.id in self._resumed:  # a store of files may hold some metrics of this step: not all are written at once
             self._resumed.remove(run.id)
-            values = {name: value for name, value in values.items() if not self._has(theirs, name, round)}
+            values = {name: value for name, value in values.items() if not self._has(theirs, name, rounds)}
         now = int(time.time() * 1000)
-        batch = [self._mlflow.entities.Metric(name, float(value), now, round) for name, value in values.items()]
+        batch = [self._mlflow.entities.Metric(name, float(value), now, rounds) for name, value in values.items()]
         for n in range(0, len(batch), AT_ONCE):
             self._client.log_batch(theirs, metrics=batch[n : n + AT_ONCE])
 

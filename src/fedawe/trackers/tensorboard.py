@@ -34,7 +34,7 @@ class TensorBoard(Tracker):
             _append(file, first_events(settings, time.time()))
         return last
 
-    def evaluated(self, run: TrackedRun, round: int, metrics: Mapping[str, Any]) -> None:  # noqa: ARG002, A002
+    def evaluated(self, run: TrackedRun, rounds: int, metrics: Mapping[str, Any]) -> None:  # noqa: ARG002
         """One event with all numbers."""
         declared = declared_in(run.header)
         ranked = {name for name, metric in declared.items() if metric.better is not None}

@@ -58,9 +58,9 @@ class WandB(Tracker):
         self._runs[run.id] = theirs
         return int(theirs.step) - 1 if theirs.resumed else -1
 
-    def evaluated(self, run: TrackedRun, round: int, metrics: Mapping[str, Any]) -> None:  # noqa: A002
+    def evaluated(self, run: TrackedRun, rounds: int, metrics: Mapping[str, Any]) -> None:
         """One step."""
-        self._runs[run.id].log(numbers(metrics), step=round)
+        self._runs[run.id].log(numbers(metrics), step=rounds)
 
     def finished(self, run: TrackedRun, status: str) -> None:
         """Everything is written or sent when this returns."""
