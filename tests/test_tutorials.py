@@ -77,8 +77,10 @@ def test_the_tutorial_runs(page: Path, here: Path, monkeypatch: pytest.MonkeyPat
                     command(line, here, monkeypatch)
             else:
                 exec(compile(code, f"{page.name}: {code[:40]!r}", "exec"), names)
-        if expected:
+        if expected and language == "python":
             assert said.getvalue() == expected
+        for line in expected.splitlines() if language == "bash" else ():  # a terminal breaks lines where it likes
+            assert " ".join(line.split()) in " ".join(said.getvalue().split())
 
 
 def test_every_tutorial_becomes_a_notebook(tmp_path: Path) -> None:
