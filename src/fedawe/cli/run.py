@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 class RunCommand:
     """Compare algorithms under the same availability of clients; the same command again resumes.
 
-    Algorithms: fedawe fedavg fedavg-all fedavg-known fedau f3ast mifa fedvarp; those of installed plug-ins; and your
-    own, as in my.rules:Mine:beta=0.9 or rules.py:Mine.
+    Algorithms are those listed below, those of installed plug-ins, and your own, as in my.rules:Mine:beta=0.9 or
+    rules.py:Mine.
     """
 
     study: tyro.conf.Positional[File] = None
@@ -69,6 +69,21 @@ class RunCommand:
         return dataclasses.replace(
             experiment, rounds=rounds, seeds=experiment.seeds if self.seeds == UNSAID else self.seeds
         )
+
+
+def description() -> str:
+    """What `fedawe run --help` begins with: every algorithm with its options and their defaults."""
+    import inspect
+
+    from fedawe.algorithms import ALGORITHMS
+
+    lines = []
+    for name, algorithm in ALGORITHMS.items():
+        given = inspect.signature(algorithm).parameters.values()
+        plain = (bool, int, float, str, type(None))
+        options = [f"{each.name}={each.default if isinstance(each.default, plain) else '...'}" for each in given]
+        lines.append(f"  {name}{':' if options else ''}{','.join(options)}")
+    return "\n".join([inspect.cleandoc(RunCommand.__doc__ or ""), "", *lines])
 
 
 def tracker_of(text: str) -> "Tracker":
