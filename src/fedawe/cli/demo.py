@@ -18,21 +18,29 @@ class DemoCommand:
 
     def run(self) -> None:
         """Audit, run, compare, report."""
+        from rich.console import Console
+
         from fedawe.audit import audit
-        from fedawe.cli.report import print_summary
+        from fedawe.cli.report import print_table
         from fedawe.cli.run import run_shown
         from fedawe.core.files import new_folder
         from fedawe.experiments.demo import demo, fleet, write_fleet
         from fedawe.experiments.execution import Execution
+        from fedawe.report.words import words
+        from fedawe.results.participation import class_table
         from fedawe.training.engines import cores
 
-        began, path = time.perf_counter(), new_folder(self.out) / "fleet.npz"
+        began, path, console = time.perf_counter(), new_folder(self.out) / "fleet.npz", Console()
         write_fleet(path)
-        found = audit(fleet())
-        print(f"before training: {found.advice.headline}", flush=True)
+        console.print(f"The audit, before any training: {audit(fleet()).advice.headline}\n", highlight=False)
         results = run_shown(demo(path), self.out / "runs", Execution(jobs=cores(), device="cpu"))
         page = results.report(self.out / "report.html")
-        print_summary(results)
+        comparison = results.compare()
+        table = class_table(comparison)
+        assert table is not None
+        print_table(table, console)
+        for finding in words(comparison).findings[:2]:
+            console.print(f"{finding.topic}. {finding.text}", highlight=False, markup=False)
         print(f"report: {page}\ntook {time.perf_counter() - began:.0f} s")
 
 

@@ -43,10 +43,10 @@ def words(comparison: Comparison) -> Words:
     """The experiment summed up."""
     about = {
         "Influence": influence.told(comparison, influence.counts(comparison.runs)),
+        "Class by class": _classes(comparison),
         "Best on average": _best(comparison),
         "Against the baseline": _against_baseline(comparison),
         **_further_models(comparison),
-        "Class by class": _classes(comparison),
         "Availability": _availability(comparison.runs),
         "Memory": _versions(comparison.runs),
     }
