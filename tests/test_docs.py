@@ -34,7 +34,7 @@ def test_every_option_of_the_readme_exists():
     """Every long flag that a page mentions after `fedawe VERB` is known to that verb."""
     from fedawe.cli.main import parse
 
-    for page in PAGES:
+    for page in TEXTS:
         for line in re.findall(r"^fedawe (.+)$", page.read_text(), re.MULTILINE):
             words = shlex.split(line.split(" (")[0], comments=True)
             if words[0] != "demo" and not words[0].startswith("-"):
