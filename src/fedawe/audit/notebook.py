@@ -45,7 +45,8 @@ def bars(name: str, fair: npt.NDArray[np.float64], look: Look, top: int, tall: i
     line = tall * (1 - 1 / top)
     return (
         f"<div><b>{html.escape(name)}</b>: {fair.min():.2f} to {fair.max():.2f} times the fair share</div>"
-        f'<svg class="bars" viewBox="0 0 {WIDTH} {tall}" preserveAspectRatio="none" style="width:100%;--light:{look.light};--dark:{look.dark}" '
-        f'role="img" aria-label="influence under {html.escape(name)}"><g fill="{look.light}">{drawn}</g><line x1="0" '
+        f'<svg class="bars" viewBox="0 0 {WIDTH} {tall}" preserveAspectRatio="none" role="img" '
+        f'style="width:100%;--light:{look.light};--dark:{look.dark}" aria-label="influence under {html.escape(name)}">'
+        f'<g fill="{look.light}">{drawn}</g><line x1="0" '
         f'x2="{WIDTH}" y1="{line:.1f}" y2="{line:.1f}" stroke="#888" stroke-dasharray="6 4"/></svg>'
     )
