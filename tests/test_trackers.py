@@ -240,8 +240,11 @@ def test_the_tools_show_the_numbers_of_the_record_after_a_kill(tmp_path: Path) -
     torn = [path for path in tmp_path.glob("mlruns/*/*/metrics/*") if path.name in ("round", "active")]
     for path in torn:
         lines = path.read_text().splitlines(keepends=True)
-        path.write_text("".join(lines[:-1]))
-    assert len(torn) == 4
+        if len(lines) > 1:
+            path.write_text("".join(lines[:-1]))
+        else:
+            path.unlink()  # it was not begun
+    assert len(torn) >= 2
     done = run("resume")
     assert done.returncode == 0, done.stderr
     mlflow = json.loads(done.stdout.splitlines()[-1])
