@@ -4,7 +4,7 @@ import io
 import pickle
 import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import ForkingPickler
@@ -192,18 +192,18 @@ def _serve(pipe: Connection, shared: Shared) -> None:
     """Another process: take part in whatever there is to do, answer, until there is nobody to answer to."""
     task: Any = None
     local: Any = None
-    while True:
-        try:
+    with suppress(EOFError, ConnectionError):
+        while True:
             kind, what, more = pipe.recv()
-            if kind == "use":
-                task, local = what, more
-                pipe.send((False, None))
-            elif kind == "rows":
-                setattr(shared, what, more)
-                pipe.send((False, None))
+            answer: Any = None
+            try:
+                if kind == "use":
+                    task, local = what, more
+                elif kind == "rows":
+                    setattr(shared, what, more)
+                else:
+                    answer = {n: _do(what[n], task, local, shared) for n in shared.claimed(len(what))}
+            except Exception:
+                pipe.send((True, traceback.format_exc()))
             else:
-                pipe.send((False, {n: _do(what[n], task, local, shared) for n in shared.claimed(len(what))}))
-        except (EOFError, BrokenPipeError):
-            return
-        except Exception:
-            pipe.send((True, traceback.format_exc()))
+                pipe.send((False, answer))
