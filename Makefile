@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 # Two workers, a file of tests at a time, in the order of tests/conftest.py.
 WORKERS := -n 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: install demo docs test test-browser test-lowest check release test-deploy chaos bench clean
+.PHONY: install demo docs notebooks test test-browser test-lowest check release test-deploy chaos bench clean
 
 install: $(STAMP)
 
@@ -53,6 +53,10 @@ check: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+# The tutorials of docs/tutorials as notebooks in build/notebooks.
+notebooks: $(STAMP)
+	$(BIN)/python examples/notebooks.py docs/tutorials build/notebooks
 
 # With TLS, authenticated nodes and Flower's own client processes: several minutes.
 test-deploy: $(STAMP)

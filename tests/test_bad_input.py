@@ -34,7 +34,12 @@ X, Y = np.zeros((40, 4), dtype=np.float32), np.arange(40) % 4
 GOOD = {"x_train": X, "y_train": Y, "x_test": X, "y_test": Y}
 
 COMMANDS = [  # (arguments, what the line must say)
-    ("run --roundz 3", "Unrecognized options: --roundz, 3; perhaps you meant --rounds INT"),
+    ("run --roundz 3", "unknown option --roundz; perhaps you meant --rounds"),
+    ("report --basline fedavg runs", "unknown option --basline; perhaps you meant --baseline"),
+    ("run --checkpoint-evry 3", "unknown option --checkpoint-evry; perhaps you meant --checkpoint-every"),
+    ("trace draw x.csv --dynamcs sine", "unknown option --dynamcs; perhaps you meant --dynamics"),
+    ("flower up --nods 3", "unknown option --nods; perhaps you meant --nodes"),
+    ("run --zzz", "unknown option --zzz; see fedawe run --help"),
     ("run --rounds many", "Error parsing --rounds: invalid literal for int() with base 10: 'many'"),
     ("run --rounds 0", "rounds is 0; expected a whole number from 1"),
     ("run --rounds -5", "rounds is -5; expected a whole number from 1"),

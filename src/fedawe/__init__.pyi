@@ -1,5 +1,6 @@
 from . import tasks as tasks
 from . import testing as testing
+from . import trackers as trackers
 from .algorithms import AREA as AREA
 from .algorithms import CA2FL as CA2FL
 from .algorithms import F3AST as F3AST
@@ -56,6 +57,7 @@ from .tasks import Quadratic as Quadratic
 from .tasks import classification as classification
 from .tasks import digits as digits
 from .tasks import dirichlet_partition as dirichlet_partition
+from .trackers import Tracker as Tracker
 from .training.local import Local as Local
 from .training.local import Rate as Rate
 from .training.optimisers import SGD as SGD

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedawe.algorithms.notebook import Shown
 from fedawe.core.errors import UserError
 
 
@@ -87,7 +88,7 @@ class ServerState(State):
 T = TypeVar("T", bound=ServerState)
 
 
-class OneGlobalModel(Generic[T]):
+class OneGlobalModel(Shown, Generic[T]):
     """`start` and `model` of an algorithm in which every client begins at the global model."""
 
     clip: float | None

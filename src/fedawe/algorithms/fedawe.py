@@ -6,13 +6,14 @@ from typing import Literal
 from torch import Tensor
 
 from fedawe.algorithms.base import check_rates, check_whole, clipped, first_model, received, skipped_rounds_are_empty
+from fedawe.algorithms.notebook import Shown
 from fedawe.algorithms.versions import Versions
 from fedawe.core.errors import UserError
 from fedawe.core.metric import Metric
 
 
 @dataclass(frozen=True)
-class FedAWE:
+class FedAWE(Shown):
     """FedAWE (Xiang, Ioannidis, Yeh, Joe-Wong and Su 2024, arXiv:2409.17446, Algorithm 1).
 
     Every active client starts from its own last model and counts its new innovation once for every round since then.

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from fedawe.algorithms.base import State, known_clients
+from fedawe.algorithms.notebook import Shown
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,7 @@ class Versions(State):
 V = TypeVar("V", bound=Versions)
 
 
-class HeldModel(Generic[V]):
+class HeldModel(Shown, Generic[V]):
     """`start` and `model` of an algorithm whose clients begin at the model that they received when last active."""
 
     clip: float | None

@@ -19,6 +19,7 @@ from fedawe.algorithms.facts import (
     metrics_of,
     needs_plain_local,
 )
+from fedawe.algorithms.notebook import Shown
 from fedawe.core.errors import UserError
 from fedawe.core.metric import Metric
 
@@ -42,7 +43,7 @@ class NestedState(State):
 N = TypeVar("N", bound=NestedState)
 
 
-class Wrapper(Generic[N]):
+class Wrapper(Shown, Generic[N]):
     """An algorithm around `rule`; a subclass has `init` and `absorb`."""
 
     rule: Algorithm[Any]

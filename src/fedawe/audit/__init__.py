@@ -15,6 +15,7 @@ from fedawe.audit.fleet import Distribution, Fleet, describe
 from fedawe.audit.groups import Groups, Roster, read_roster
 from fedawe.audit.influence import Influence, by_identity, influence
 from fedawe.audit.logs import Log, counted, some
+from fedawe.audit.notebook import summary
 from fedawe.audit.recommend import Advice, advise
 from fedawe.availability.trace import Trace
 from fedawe.core.errors import UserError
@@ -58,6 +59,10 @@ class Audit:
     advice: Advice
     rho: float | None  # of the gossip among clients that are ever available; None for very large fleets
     notes: tuple[str, ...]  # on how numbers were obtained
+
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        return summary(repr(self.log.trace), self.fleet.rates, self.influences, self.advice)
 
 
 def audit(

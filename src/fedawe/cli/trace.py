@@ -1,4 +1,4 @@
-"""`fedawe trace`: draw, show and check traces."""
+"""`fedawe trace`: Draw, show and check traces."""
 
 import io
 from dataclasses import dataclass

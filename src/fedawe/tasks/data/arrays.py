@@ -38,6 +38,7 @@ def from_arrays(name: str, arrays: Mapping[str, Array], where: str = "", text: i
     """
     where = where or name
     check_names(arrays, where)
+    arrays = {key: np.asarray(array) for key, array in arrays.items()}
     parts = ("train", "val", "test") if "x_val" in arrays else ("train", "test")
     out: dict[str, Any] = {}
     for part in parts:
