@@ -2,6 +2,7 @@
 
 import hashlib
 import itertools
+import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from flwr.supercore import log
 from fedawe.algorithms import Algorithm
 from fedawe.algorithms.buffers import with_buffers
 from fedawe.algorithms.exchange import chooses, reads_more_than_innovations
-from fedawe.algorithms.facts import deployed_form, diagnostics_of, lacks_probabilities, name_of
+from fedawe.algorithms.facts import deployed_form, diagnostics_of, lacks_probabilities, name_of, with_seed
 from fedawe.availability.trace import Trace
 from fedawe.core.errors import UserError
 from fedawe.deploy import wire
@@ -97,7 +98,9 @@ class FlowerStrategy(Strategy):
         layout = wire.checked_layout(self.known_layout, initial_arrays)
         x0, rules = wire.read(layout, initial_arrays), self.rules
         roster = Roster(rules.clients, rules.authenticated, rules.identity == "client-id")
-        self.session = Session(with_buffers(self.algorithm, layout.buffers), layout, x0, roster)
+        # The seed of noise is in memory only, and new after every start: no round is repeated with the same noise.
+        algorithm = with_seed(self.algorithm, secrets.randbits(256))
+        self.session = Session(with_buffers(algorithm, layout.buffers), layout, x0, roster)
         self.needs_facts = reads_more_than_innovations(self.algorithm)
         if self.session.broadcast([]).gradient:
             raise UserError(

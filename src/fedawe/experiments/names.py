@@ -23,13 +23,14 @@ import cloudpickle
 
 from fedawe.core.errors import UserError
 
-Group = Literal["algorithms", "tasks", "availability", "partitions", "choosers", "optimisers"]
+Group = Literal["algorithms", "tasks", "availability", "partitions", "choosers", "aggregators", "optimisers"]
 ONE: Mapping[Group, str] = {
     "algorithms": "algorithm",
     "tasks": "task",
     "availability": "dynamics",
     "partitions": "partition",
     "choosers": "way to choose clients",
+    "aggregators": "robust aggregation",
     "optimisers": "optimiser",
 }
 
