@@ -176,6 +176,11 @@ def _headline(
     comers = np.flatnonzero(fleet.seen)
     rare = comers[np.argsort(fleet.rates[comers], kind="stable")][: max(1, round(TENTH * len(comers)))]
     fair = influences[baseline.name].fair[rare].mean()
+    if fair >= 0.95:
+        return (
+            f"Plain averaging would count the clients of this fleet unequally (its bias is {baseline.bias:.1%}), but not "
+            "those less that are available least."
+        )
     who = f"The {counted(len(rare), 'client')} that {'is' if len(rare) == 1 else 'are'} available least"
     return f"{who} would have {_less(float(fair))} on a model trained by plain averaging than their number."
 
