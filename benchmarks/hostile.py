@@ -34,11 +34,12 @@ class Lying(Inline):
 
     def train(self, down: Broadcast, A: Tensor, t: int, seed: int, visits: Tensor) -> Upload:
         up = super().train(down, A, t, seed, visits)
-        up.G[A < self.hostile] *= LIE
+        up.G[self.hostile > A] *= LIE
         return up
 
 
 def accuracy(rule: Any, alpha: float, hostile: int, seed: int) -> float:
+    """Test accuracy after the last round; 0 if the model is lost."""
     task = NamedTask("digits", "mlp", CLIENTS, alpha)(seed)
     local = fedawe.Local(fedawe.Rate(0.1), 10, 32)
     trace = fedawe.Trace.draw(fedawe.Stationary(), np.full(CLIENTS, 0.5), ROUNDS, seed)

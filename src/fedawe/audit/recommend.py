@@ -178,8 +178,8 @@ def _headline(
     fair = influences[baseline.name].fair[rare].mean()
     if fair >= 0.95:
         return (
-            f"Plain averaging would count the clients of this fleet unequally (its bias is {baseline.bias:.1%}), but not "
-            "those less that are available least."
+            f"Plain averaging would count the clients of this fleet unequally (its bias is {baseline.bias:.1%}), but "
+            "those that are available least would not count less."
         )
     who = f"The {counted(len(rare), 'client')} that {'is' if len(rare) == 1 else 'are'} available least"
     return f"{who} would have {_less(float(fair))} on a model trained by plain averaging than their number."
