@@ -8,7 +8,7 @@ With --faults, at equal distances over the time: SIGKILL to a SuperNode; to the 
 the devices share; SIGSTOP to the SuperLink for 20 s; SIGKILL to SuperLink and server app at once. The same run is then
 started again, as an operator would do it, and continues from the checkpoint of the server app.
 
-Run: python benchmarks/devices.py [--devices 200 --real 4 --minutes 20 --look 5 --faults --database --out DIR]
+Run: python benchmarks/devices.py [--devices 200 --real 4 --minutes 20 --look 5 --ask 40 --faults --database --out DIR]
 """
 
 import argparse
@@ -49,6 +49,7 @@ def main() -> None:
     parser.add_argument("--real", type=int, default=4, help="SuperNodes that are real processes")
     parser.add_argument("--minutes", type=float, default=20.0)
     parser.add_argument("--look", type=float, default=5.0, help="mean seconds between two looks of a device for work")
+    parser.add_argument("--ask", type=int, default=0, help="clients that are asked in a round, at random; 0: all")
     parser.add_argument("--faults", action="store_true")
     parser.add_argument("--database", action="store_true", help="the SuperLink keeps its state in SQLite")
     parser.add_argument("--out", type=Path, default=Path(tempfile.gettempdir()) / "devices")
@@ -82,6 +83,7 @@ class Fleet:
             "quorum": min(QUORUM, given.devices // 2),
             "timeout": max(TIMEOUT, 3 * given.look),
             "model": "softmax",
+            "algorithm": f"chosen:rule=fedawe,chooser=uniform(k={given.ask})" if given.ask else "fedawe",
             "num-rounds": 100_000,
             "out": str((given.out / "out").absolute()),
         }

@@ -102,7 +102,20 @@ def test_the_first_sentence_names_the_group(tmp_path):
     )
     headline = audit(log_of(on), groups=read_roster(table)).advice.headline
     assert headline.startswith("Clients of the group rarely on Wi-Fi would have ")
-    assert headline.endswith(" times less influence on a model trained by plain averaging than their number.")
+    assert headline.endswith(
+        " times less influence on a model trained by plain averaging than their share of the fleet."
+    )
+
+
+def test_no_headline_says_that_less_is_more():
+    """Clients that are available least, but in rounds with few others, have more than their share."""
+    on = np.zeros((35, 297), dtype=bool)
+    for i in range(297):
+        on[i // 10 : i // 10 + 5, i] = True
+    on[:1, :2] = False
+    headline = audit(log_of(on)).advice.headline
+    assert headline.startswith("Plain averaging would count the clients of this fleet unequally (its bias is ")
+    assert "times less" not in headline
 
 
 # Enrolment: a fleet whose churn, outage and enrolment are known.

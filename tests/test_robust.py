@@ -1,5 +1,6 @@
 """What a share of hostile clients can do under each aggregation, in closed form; and where it is refused."""
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -133,21 +134,18 @@ def test_what_cannot_be_robust_is_refused(make: Any, message: str) -> None:
 
 
 def test_robust_and_private_runs_from_the_command_line_are_the_same_with_workers(tmp_path: Path) -> None:
-    settings_ = Settings(
-        model="softmax", clients=8, alpha=1.0, rounds=4, aggregate="trimmed:share=0.3", evaluate_every=2, steps=2
-    )
-    private = ["fedavg", "private:rule=fedawe(max_echo=3),clip=0.5,noise=0.3"]
+    shape = {"model": "softmax", "clients": 8, "alpha": 1.0, "rounds": 3, "evaluate_every": 3, "steps": 2}
+    robust = experiment_of(Settings(**shape, aggregate="trimmed:share=0.3"), ["fedavg", "fedawe"], [0])
+    private = "private:rule=fedawe(max_echo=3),clip=0.5,noise=0.3"
     with pytest.raises(UserError, match="Private FedAWE does not take the plain mean"):
-        experiment_of(settings_, private, [0])
+        experiment_of(Settings(**shape, aggregate="median"), [private], [0])
+    experiment = experiment_of(Settings(**shape), [private], [0, 1])
+    experiment = dataclasses.replace(experiment, algorithms={**experiment.algorithms, **robust.algorithms})
     outcomes = []
     for workers in (1, 2):
-        out = tmp_path / str(workers)
-        experiment_of(settings_, ["fedavg", "fedawe"], [0]).run(out / "robust", workers=workers)
-        plain = Settings(**{**vars(settings_), "aggregate": None})
-        experiment_of(plain, private, [0, 1]).run(out / "private", workers=workers)
-        found = sorted(out.glob("*/*/seed-*/record.jsonl"))
-        assert len(found) == 6
-        outcomes.append([records.read(path).end["model_sha256"] for path in found])  # type: ignore[index]
-        assert any("epsilon" in line for path in found for line in records.read(path).evaluations)
+        experiment.run(tmp_path / str(workers), workers=workers)
+        found = [records.read(path) for path in sorted((tmp_path / str(workers)).glob("*/seed-*/record.jsonl"))]
+        outcomes.append([record.end["model_sha256"] for record in found])  # type: ignore[index]
+        assert sum("epsilon" in record.evaluations[-1] for record in found) == 2
     assert outcomes[0] == outcomes[1]
     assert len(set(outcomes[0])) == 6
