@@ -12,7 +12,7 @@ from fedawe.core.errors import UserError
 
 ROOT = Path(__file__).resolve().parent.parent
 TEXTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-PAGES = [path for path in TEXTS if "```python" in path.read_text()]
+PAGES = [path for path in TEXTS if "```python" in path.read_text() and path.parent.name != "tutorials"]
 BLOCK = re.compile(r"```python\n(.*?)```\n(?:```text\n(.*?)```)?", re.DOTALL)
 
 

@@ -55,9 +55,17 @@ class FedAvg(OneGlobalModel[ServerState]):
     def aggregate(self, state: ServerState, t: int, A: Tensor, G: Tensor) -> ServerState:
         """The mean over A."""
         A, G = received(state, t, A, G)
-        if len(A) == 0:
-            return state.after(t)
-        return state.after(t, x=state.x - self.eta_g * clipped(G.mean(0), self.clip))
+        return self.apply(state, t, A, self.updates(state, t, A, G).mean(0)) if len(A) else state.after(t)
+
+    def updates(self, state: ServerState, t: int, A: Tensor, G: Tensor) -> Tensor:
+        """What the clients A add to the mean, [k, d]."""
+        del state, t, A
+        return G
+
+    def apply(self, state: ServerState, t: int, A: Tensor, v: Tensor) -> ServerState:
+        """The state after round t, in which the mean was v [d]."""
+        del A
+        return state.after(t, x=state.x - self.eta_g * clipped(v, self.clip))
 
 
 @dataclass(frozen=True)

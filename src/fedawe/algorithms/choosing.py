@@ -11,7 +11,7 @@ from torch import Tensor
 from fedawe.algorithms.averages import FedAvg
 from fedawe.algorithms.base import Algorithm, State, check_whole, known_clients
 from fedawe.algorithms.exchange import Broadcast, Upload, absorb, choose, in_order
-from fedawe.algorithms.facts import is_linear, name_of
+from fedawe.algorithms.facts import is_linear, is_private, name_of
 from fedawe.algorithms.wrapper import NestedState, Wrapper, check_rule
 from fedawe.core.errors import UserError
 
@@ -174,6 +174,11 @@ class Chosen(Wrapper[ChosenState]):
         check_rule(self.rule)
         if not callable(getattr(self.chooser, "pick", None)) or isinstance(self.chooser, type):
             raise UserError(f"chooser is {self.chooser!r}; expected one such as fedawe.Uniform(20)")
+        if is_private(self.rule) and getattr(self.chooser, "asks_loss", False):
+            raise UserError(
+                f"{type(self.chooser).__name__} chooses by losses, which clients would send without noise; with "
+                "differential privacy choose by Uniform(k) or LongestAbsent(k)"
+            )
 
     @property
     def name(self) -> str:

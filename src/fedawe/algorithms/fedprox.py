@@ -51,3 +51,12 @@ class FedProx(OneGlobalModel[ServerState]):
     def aggregate(self, state: ServerState, t: int, A: Tensor, G: Tensor) -> ServerState:
         """The mean over A, as in FedAvg."""
         return FedAvg(self.eta_g, self.clip).aggregate(state, t, A, G)
+
+    def updates(self, state: ServerState, t: int, A: Tensor, G: Tensor) -> Tensor:
+        """What the clients A add to the mean, [k, d]."""
+        del state, t, A
+        return G
+
+    def apply(self, state: ServerState, t: int, A: Tensor, v: Tensor) -> ServerState:
+        """The state after round t, in which the mean was v [d]."""
+        return FedAvg(self.eta_g, self.clip).apply(state, t, A, v)

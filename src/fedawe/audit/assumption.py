@@ -30,7 +30,8 @@ def _positive(fleet: Fleet) -> Verdict:
             part, "no", f"{len(fleet.never)} of {fleet.clients} clients were never available, so that delta = 0"
         )
     if fleet.unseen_hours:
-        reason = f"in {fleet.unseen_hours:.0%} of the pairs (client, hour of the day) the client was never available"
+        share = "fewer than 1%" if fleet.unseen_hours < 0.01 else f"{fleet.unseen_hours:.0%}"
+        reason = f"in {share} of the pairs (client, hour of the day) the client was never available"
         return Verdict(part, "doubtful", f"{reason}; the smallest rate is {fleet.delta:.3g}")
     return Verdict(part, "plausible", f"the smallest rate is delta = {fleet.delta:.3g}")
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from fedawe.algorithms.base import Algorithm, S, State
 from fedawe.algorithms.buffers import with_buffers
 from fedawe.algorithms.exchange import absorb, broadcast, choose, visits_of
-from fedawe.algorithms.facts import name_of, needs_plain_local
+from fedawe.algorithms.facts import name_of, needs_plain_local, with_seed
 from fedawe.availability.trace import Trace
 from fedawe.core.errors import UserError
 from fedawe.core.rng import rng
@@ -57,7 +57,7 @@ def simulate(
     if trace.clients != task.clients:
         raise UserError(f"the trace has {trace.clients} clients, the task {task.clients}")
     check_local(algorithm, local)
-    algorithm = with_buffers(algorithm, task.buffers)
+    algorithm = with_buffers(with_seed(algorithm, seed), task.buffers)
     state = algorithm.init(task.initial(seed), task.clients)
     check_rows(algorithm, state, trace)
     if resume is not None:
