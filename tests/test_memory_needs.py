@@ -40,7 +40,7 @@ def test_ten_thousand_clients_of_a_million_parameters(monkeypatch: pytest.Monkey
     with pytest.raises(
         fedawe.UserError, match=r"MIFA keeps 10,000 vectors of 1,000,000 numbers, 40\.0 GB, of which 24\.0 GB"
     ):
-        memory.check_rows(fedawe.MIFA(), state, trace)
+        memory.check_needs(fedawe.MIFA(), state, trace)
 
 
 def test_the_memory_of_this_machine_is_known() -> None:

@@ -26,11 +26,13 @@ class Dynamics(ABC):
     name                 what the command line calls it; by default the name of the class in lower case
     independent_rounds   whether the availability of a client in different rounds is independent
     independent_clients  whether the availability of different clients is independent
+    looks_back           whether an `available` of its own reads `before`; if not, any round can be drawn by itself
     """
 
     name = ""
     independent_rounds = True
     independent_clients = True
+    looks_back = True
 
     @abstractmethod
     def trajectory(self, t: npt.NDArray[np.int64], p: Array) -> Array:
@@ -51,7 +53,7 @@ class Dynamics(ABC):
         return torch.as_tensor(out, dtype=p.dtype, device=p.device) if isinstance(p, torch.Tensor) else out
 
     def available(self, seed: int, t: int, p: Array, before: Mask | None) -> Mask:
-        """Who is there in round t [m]; `before` is who was there in round t-1, and only Markov looks at it."""
+        """Who is available in round t [m]; `before` is who was available in round t-1, which Markov looks at."""
         del before
         chance: Array = self.probabilities(t, p)
         return rng(seed, "availability", t).random(len(p)) < chance
@@ -159,6 +161,7 @@ class Cyclic(Dynamics):
     """On for max(1, round(period p)) rounds, off for the rest of the period (at least 1), every client at its phase."""
 
     independent_rounds = False
+    looks_back = False
 
     period: int = 20
 
@@ -190,6 +193,7 @@ class Outages(Dynamics):
 
     independent_rounds = False
     independent_clients = False
+    looks_back = False
 
     groups: int = 5
     rate: float = 0.02

@@ -37,7 +37,7 @@ def experiment_of(settings: Settings, algorithms: Sequence[str] = (), seeds: Seq
     availability = _availability(settings)
     recorded = availability if isinstance(availability, Trace) else None
     task, p = _task(settings, recorded)
-    knows_p = recorded is None or recorded.p is not None
+    knows_p = recorded is None or recorded.knows_p
     chosen = algorithms or [name for name in _paper() if knows_p or not lacks_probabilities(ALGORITHMS[name]())]
     common, built, own = _local(settings), {}, {}
     for text in chosen:

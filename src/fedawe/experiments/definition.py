@@ -120,7 +120,7 @@ class Definition:
     @property
     def knows_p(self) -> bool:
         """Whether the probabilities of every round are known."""
-        return self.recorded is None or self.recorded.p is not None
+        return self.recorded is None or self.recorded.knows_p
 
     def is_evaluated(self, n: int) -> bool:
         """Whether there is an evaluation after n rounds: 0, every so many, more often in the end, and the last."""
@@ -165,7 +165,8 @@ class Definition:
     def algorithm(self, label: str, trace: Trace, sizes: Any = None) -> Algorithm[Any]:
         """An algorithm, ready for the trace of a seed and for clients with so many samples [m]."""
         algorithm = with_sizes(self.algorithms[label], sizes)
-        algorithm = with_probabilities(algorithm, trace.p) if self.knows_p else algorithm
+        if lacks_probabilities(algorithm) and self.knows_p:
+            algorithm = with_probabilities(algorithm, trace.probabilities)
         return Received(algorithm) if self.evaluate_received and not is_received_mean(algorithm) else algorithm
 
     def described(self) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from fedawe.algorithms.base import State
 from fedawe.algorithms.buffers import with_buffers
 from fedawe.algorithms.exchange import chooses
 from fedawe.algorithms.facts import diagnostics_of, further_models
+from fedawe.availability.past import Past
 from fedawe.core.describe import first_difference
 from fedawe.core.errors import Diverged, UserError
 from fedawe.core.files import new_folder, write_atomically
@@ -22,7 +23,7 @@ from fedawe.results import record as records
 from fedawe.results.record import Line, Record
 from fedawe.training import diagnostics
 from fedawe.training.engines import Engine
-from fedawe.training.memory import check_rows
+from fedawe.training.memory import check_needs
 from fedawe.training.simulate import simulate
 
 MODEL = "model.safetensors"
@@ -57,7 +58,7 @@ class Run:
         self.is_evaluated, self.checkpoint_every = experiment.is_evaluated, checkpoint_every
         self.path = folder.of_run(label, population.seed)
         self.state: State = self.algorithm.init(task.initial(population.seed), task.clients)
-        check_rows(self.algorithm, self.state, population.trace)
+        check_needs(self.algorithm, self.state, population.trace)
         algorithm = experiment.algorithms[label]
         self.metrics = all_metrics(task.metrics, algorithm)
         self.header: Line = header_of(
@@ -155,8 +156,9 @@ class Run:
         evaluations = set(self._evaluations(total))
         deciding = next((metric.name for metric in self.metrics if metric.decides), None)
 
-        def evaluate(rounds: int, active: int) -> Line:
-            return write({"kind": "evaluation", "round": rounds, "active": active, **self._metrics(state, engine)})
+        def evaluate(rounds: int, active: int, past: Past | None = None) -> Line:
+            metrics = self._metrics(state, engine, past)
+            return write({"kind": "evaluation", "round": rounds, "active": active, **metrics})
 
         last = kept[-1] if len(kept) > 1 else evaluate(0, 0)
         steps = simulate(
@@ -171,7 +173,7 @@ class Run:
         for step in steps:
             state, n = step.state, step.t + 1
             if n in evaluations:
-                last = evaluate(n, len(step.A))
+                last = evaluate(n, len(step.A), step.past)
             if n % self.checkpoint_every == 0 or n == total:  # the last one is where a longer run goes on
                 writer.sync()  # a checkpoint promises that every evaluation before it is on the disk
                 checkpoint.save(self.path, state)
@@ -182,14 +184,14 @@ class Run:
         checkpoint.prune(self.path, 1)
         return {"status": "complete", "model_sha256": hashlib.sha256(model).hexdigest()}
 
-    def _metrics(self, state: State, engine: Engine) -> Line:
+    def _metrics(self, state: State, engine: Engine, past: Past | None) -> Line:
         """Those of the model, of further models that the algorithm has, and diagnostics."""
         out: Line = dict(engine.evaluate(self.algorithm.model(state)))
         for name, model in further_models(self.algorithm, state).items():
             out.update({f"{name}_{metric}": value for metric, value in engine.evaluate(model).items()})
-        if state.t >= 0:
+        if past is not None:
             if not chooses(self.algorithm):  # then the active clients are not the available ones of the trace
-                out.update(diagnostics.diagnostics(state, self.population.trace))
+                out.update(diagnostics.diagnostics(state, past))
             out.update(diagnostics_of(self.algorithm, state))
         bad = records.not_finite(out)
         if bad is not None:
