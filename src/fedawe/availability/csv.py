@@ -16,10 +16,9 @@ import numpy.typing as npt
 from fedawe.availability.dynamics import Mask
 from fedawe.core.errors import UserError
 from fedawe.core.files import check_expansion
-from fedawe.core.memory import check_room
+from fedawe.core.memory import MOST, check_room
 
 Ints = npt.NDArray[np.int64]
-MOST = 10**9  # rounds, or clients; a larger number is a slip of the pen
 MICROSECONDS = 1_000_000
 SIZE = "# rounds={} clients={}"  # first line of what we write: a last empty round has no line of its own
 

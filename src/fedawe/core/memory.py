@@ -5,6 +5,9 @@ from pathlib import Path
 
 from fedawe.core.errors import UserError
 
+MOST = 10**9  # rounds, clients, steps, samples of a batch: a larger number is a slip of the pen
+LARGEST = 1e30  # rates, weights, norms: far within what float32 can hold
+
 
 def free_memory() -> int | None:
     """Bytes that can be had without swapping; None where the system does not say."""

@@ -24,6 +24,7 @@ from fedawe.availability.dynamics import (
 from fedawe.availability.trace import Trace
 from fedawe.core.describe import described, short
 from fedawe.core.errors import UserError
+from fedawe.core.memory import MOST
 from fedawe.core.rng import rng
 from fedawe.tasks.base import Task
 from fedawe.training.local import Local
@@ -99,8 +100,8 @@ class Definition:
     def _rounds(self) -> int:
         most = None if self.recorded is None else self.recorded.rounds
         rounds = (most or ROUNDS) if self.rounds is None else self.rounds
-        if not is_whole(rounds) or rounds < 1:
-            raise UserError(f"rounds is {rounds!r}; expected a whole number from 1")
+        if not is_whole(rounds) or not 1 <= rounds <= MOST:
+            raise UserError(f"rounds is {rounds!r}; expected a whole number from 1 to {MOST:,}")
         if most is not None and rounds > most:
             raise UserError(f"the recorded trace has {most} rounds; asked for were {rounds}")
         return int(rounds)

@@ -58,7 +58,7 @@ class Run:
         self.is_evaluated, self.checkpoint_every = experiment.is_evaluated, checkpoint_every
         self.path = folder.of_run(label, population.seed)
         self.state: State = self.algorithm.init(task.initial(population.seed), task.clients)
-        check_needs(self.algorithm, self.state, population.trace)
+        check_needs(self.algorithm, self.state, population.trace, task, self.local)
         algorithm = experiment.algorithms[label]
         self.metrics = all_metrics(task.metrics, algorithm)
         self.header: Line = header_of(
@@ -113,8 +113,7 @@ class Run:
                 warn(f"{record.problem}; continuing from what precedes it")
             if record.header and (found := self._continues(record)) is not None:
                 raise UserError(f"{file} was made with {other(*found)}; choose another --out")
-            due = set(self._evaluations(self.rounds))
-            lines = [line for line in record.evaluations if line["round"] in due]
+            lines = [line for line in record.evaluations if self.is_evaluated(line["round"])]
             done = {line["round"] for line in lines}
             resumed = checkpoint.load(self.path, state, lambda n: done >= set(self._evaluations(n)), warn)
             if resumed is not None and resumed.t < self.rounds:
@@ -153,7 +152,6 @@ class Run:
         tell: Tell,
     ) -> Line:
         population, total = self.population, self.rounds
-        evaluations = set(self._evaluations(total))
         deciding = next((metric.name for metric in self.metrics if metric.decides), None)
 
         def evaluate(rounds: int, active: int, past: Past | None = None) -> Line:
@@ -172,7 +170,7 @@ class Run:
         )
         for step in steps:
             state, n = step.state, step.t + 1
-            if n in evaluations:
+            if self.is_evaluated(n):
                 last = evaluate(n, len(step.A), step.past)
             if n % self.checkpoint_every == 0 or n == total:  # the last one is where a longer run goes on
                 writer.sync()  # a checkpoint promises that every evaluation before it is on the disk

@@ -13,18 +13,36 @@ from fedawe.algorithms.versions import Held
 from fedawe.availability.trace import Trace
 from fedawe.core.errors import UserError
 from fedawe.core.memory import free_memory, in_bytes
+from fedawe.tasks.base import Task
+from fedawe.training.local import Local
+from fedawe.training.shares import STACK
 
 COPIES = 3  # of a row for every active client: where it begins, its innovation, and what the server makes of it
 GROUPS = 1000  # clients are put together by their rates to estimate how many versions are held
 
 
-def check_needs(algorithm: object, state: State, trace: Trace) -> None:
-    """Refuses a run whose vectors would not fit into memory: of active clients, of all clients, or of versions."""
+def check_needs(algorithm: object, state: State, trace: Trace, task: Task, local: Local) -> None:
+    """Refuses a run whose batches or vectors (of active clients, all clients or versions) would not fit into memory."""
     free = free_memory()
     if free is not None:
+        _check_batches(task, local, free)
         _check_active(algorithm, state, trace, free)
         _check_rows(algorithm, state, trace, free)
         _check_versions(algorithm, state, trace, free)
+
+
+def _check_batches(task: Task, local: Local, free: int) -> None:
+    """The samples of all steps of a round are drawn at once, for a group of clients."""
+    if task.sizes is None:
+        return
+    largest = int(task.sizes.max())
+    steps = local.steps if local.epochs is None else local.epochs * max(1, largest // local.batch)
+    needed = 3 * 8 * min(STACK, task.clients) * steps * min(local.batch, largest)
+    if needed > free:
+        raise UserError(
+            f"{steps:,} local steps on batches of {min(local.batch, largest):,} samples need {in_bytes(needed)} to say "
+            f"which samples are used in a round, of which {in_bytes(free)} are free; use fewer steps or epochs"
+        )
 
 
 def _check_active(algorithm: object, state: State, trace: Trace, free: int) -> None:

@@ -59,7 +59,7 @@ def simulate(
     check_local(algorithm, local)
     algorithm = with_buffers(algorithm, task.buffers)
     state = algorithm.init(task.initial(seed), task.clients)
-    check_needs(algorithm, state, trace)
+    check_needs(algorithm, state, trace, task, local)
     if resume is not None:
         _check_resumed(resume, state)
         state = resume
