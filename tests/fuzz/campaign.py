@@ -10,6 +10,7 @@ reader, seed and number, and is the same on every machine.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import resource
@@ -87,15 +88,13 @@ def _child(target: Target, seed: int, first: int, seconds: float, place: Path, s
     def say(*words: Any) -> None:
         os.write(said, (json.dumps(words) + "\n").encode())
 
-    seeds = target.seeds()
+    seeds, may_refuse = target.seeds(), refusals()  # imports take their time
     for content in seeds:  # a reader that refuses what is good would test nothing
         folder = place / "good"
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        try:
+        with contextlib.suppress(*may_refuse):
             target.read(content, folder)
-        except refusals():
-            pass
     size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (size + MEMORY, size + MEMORY))
     sys.addaudithook(_watched(place, outside))

@@ -127,7 +127,10 @@ class Trace:
         return int(self._on.sum(1).max())
 
     def ever_available(self, enough: int) -> int:
-        """How many clients are available in some round; counting ends where they are more than `enough`."""
+        """How many clients are available in some round; of a trace that is drawn round by round, counting ends where
+        they are more than `enough`."""
+        if self._on is not None:
+            return int(self._on.any(0).sum())
         ever = np.zeros(self.clients, dtype=bool)
         for t in range(self.rounds):
             ever |= self.row(t)

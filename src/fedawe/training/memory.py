@@ -66,8 +66,8 @@ def _check_rows(algorithm: object, state: State, trace: Trace, free: int) -> Non
     needed = kinds * clients * _vector(state)
     if needed > free:
         raise UserError(
-            f"{name_of(algorithm)} keeps {kinds * clients:,} vectors of {d:,} numbers, {in_bytes(needed)}, of which "
-            f"{in_bytes(free)} are free; use fewer clients, a smaller model, or an algorithm that keeps no vector for "
+            f"{name_of(algorithm)} keeps {'' if trace.kept else 'at least '}{kinds * clients:,} vectors of {d:,} "
+            f"numbers, {in_bytes(needed)}, of which {in_bytes(free)} are free; use fewer clients, a smaller model, or an algorithm that keeps no vector for "
             "every client, such as FedAvg or FedAU"
         )
 
