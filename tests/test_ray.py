@@ -34,7 +34,7 @@ from fedawe.tasks.models import paper
 from fedawe.training.engines import Inline, RayCluster, RayEngine, ray_actors, ray_cluster
 from fedawe.training.engines.ray_actors import Answer
 from fedawe.training.engines.ray_cluster import reach
-from fedawe.training.engines.ray_store import LARGE, Store, pack, unpack
+from fedawe.training.engines.ray_store import LARGE, LEAST, Store, pack, unpack
 
 NODES = """
 import sys
@@ -344,7 +344,7 @@ def test_a_cluster_without_a_free_core_is_not_waited_for_for_ever(cluster, monke
 
 
 def test_equal_bytes_lie_in_the_cluster_once(cluster):
-    store = Store(spare=2 * 8 * 1000)
+    store = Store(spare=2 * LEAST)  # two of them: small ones count as much as a reference costs
     a, b, c = (np.full(1000, value) for value in (1.0, 2.0, 3.0))
     first, second, again = store.put([a, b, a.copy()])
     assert (first == again, first == second, len(store.held)) == (True, False, 2)

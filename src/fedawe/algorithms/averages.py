@@ -22,6 +22,7 @@ from fedawe.algorithms.base import (
     received,
     skipped_rounds_are_empty,
 )
+from fedawe.availability.drawn import Drawn
 from fedawe.core.errors import UserError
 
 
@@ -144,8 +145,11 @@ class FedAvgKnown(OneGlobalModel[ServerState]):
         return state.after(t, x=state.x - self.eta_g * clipped((G / p[:, None]).sum(0) / state.m, self.clip))
 
 
-def probabilities(given: Any) -> Tensor:
-    """Probabilities [rounds, clients], checked, as a tensor of our own."""
+def probabilities(given: Any) -> Tensor | Drawn:
+    """Probabilities [rounds, clients], checked, as a tensor of our own; those of a trace that is drawn round by round
+    stay a table whose rows are computed when asked for."""
+    if isinstance(given, Drawn):
+        return given
     try:
         p = given.clone() if isinstance(given, Tensor) else torch.from_numpy(np.array(given))
     except TypeError:
@@ -157,13 +161,13 @@ def probabilities(given: Any) -> Tensor:
     return p
 
 
-def check_columns(p: Tensor, m: int) -> None:
+def check_columns(p: Tensor | Drawn, m: int) -> None:
     """Refuses probabilities of another number of clients."""
     if p.shape[1] != m:
         raise UserError(f"p has {p.shape[1]} columns for {m} clients")
 
 
-def probabilities_of(p: Tensor, t: int, A: Tensor) -> Tensor:
+def probabilities_of(p: Tensor | Drawn, t: int, A: Tensor) -> Tensor:
     """p_i^t of the active clients A [k], none of which can be 0, [k]."""
     if t >= len(p):
         raise UserError(f"p covers rounds 0 to {len(p) - 1}, but this is round {t}")

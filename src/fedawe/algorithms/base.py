@@ -16,6 +16,7 @@ from torch import Tensor
 
 from fedawe.algorithms.notebook import Shown
 from fedawe.core.errors import UserError
+from fedawe.core.memory import LARGEST
 
 
 @dataclass(frozen=True)
@@ -196,14 +197,18 @@ def check_whole(name: str, value: int | None, otherwise: str = "") -> None:
 
 def check_positive(name: str, value: float) -> None:
     """Refuses what is not a positive number."""
-    if not isinstance(value, int | float) or not 0 < value < float("inf"):
-        raise UserError(f"{name} is {value!r}; expected a positive number")
+    if not isinstance(value, int | float) or not 0 < value <= LARGEST:
+        raise UserError(f"{name} is {value!r}; expected a positive number{_at_most(value)}")
+
+
+def _at_most(value: float) -> str:
+    return f", at most {LARGEST:g}" if isinstance(value, int | float) and value > LARGEST else ""
 
 
 def check_not_negative(name: str, value: float) -> None:
     """Refuses what is not a number from 0."""
-    if not isinstance(value, int | float) or not 0 <= value < float("inf"):
-        raise UserError(f"{name} is {value!r}; expected a number from 0")
+    if not isinstance(value, int | float) or not 0 <= value <= LARGEST:
+        raise UserError(f"{name} is {value!r}; expected a number from 0{_at_most(value)}")
 
 
 def check_fraction(name: str, value: float, *, zero: bool = True, one: bool = False) -> None:
@@ -216,8 +221,8 @@ def check_fraction(name: str, value: float, *, zero: bool = True, one: bool = Fa
 def check_rates(eta_g: float, clip: float | None) -> None:
     """Refuses a server rate or a clip that is not a positive number."""
     check_positive("eta_g", eta_g)
-    if clip is not None and (not isinstance(clip, int | float) or not 0 < clip < float("inf")):
-        raise UserError(f"clip is {clip!r}; expected a positive number, or None for no clip")
+    if clip is not None and (not isinstance(clip, int | float) or not 0 < clip <= LARGEST):
+        raise UserError(f"clip is {clip!r}; expected a positive number{_at_most(clip)}, or None for no clip")
 
 
 def pack(state: State) -> dict[str, Tensor]:

@@ -75,6 +75,15 @@ def chooses(algorithm: Any) -> bool:
     return bool(getattr(algorithm, "chooses", False))
 
 
+def most_asked(algorithm: Any) -> int | None:
+    """How many clients it asks in a round at most; None where it asks all that are available."""
+    limits = []
+    while algorithm is not None:
+        limits += [getattr(algorithm, "capacity", None), getattr(getattr(algorithm, "chooser", None), "k", None)]
+        algorithm = rule_inside(algorithm)
+    return min((limit for limit in limits if limit is not None), default=None)
+
+
 def visits_of(algorithm: Any, state: State) -> Tensor | None:
     """In how many rounds each client was active, if the algorithm counts that, [m]; None if all available ones are."""
     own = getattr(algorithm, "visits", None)

@@ -16,6 +16,7 @@ import torch
 from fedawe.core.errors import UserError
 from fedawe.core.rng import rng
 
+LARGEST = 1e15  # of any option of dynamics: such a number of rounds is never reached
 Array = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 
@@ -26,11 +27,13 @@ class Dynamics(ABC):
     name                 what the command line calls it; by default the name of the class in lower case
     independent_rounds   whether the availability of a client in different rounds is independent
     independent_clients  whether the availability of different clients is independent
+    looks_back           whether an `available` of its own reads `before`; if not, any round can be drawn by itself
     """
 
     name = ""
     independent_rounds = True
     independent_clients = True
+    looks_back = True
 
     @abstractmethod
     def trajectory(self, t: npt.NDArray[np.int64], p: Array) -> Array:
@@ -163,6 +166,7 @@ class Cyclic(Dynamics):
     """
 
     independent_rounds = False
+    looks_back = False
 
     period: int = 20
 
@@ -194,13 +198,14 @@ class Outages(Dynamics):
 
     independent_rounds = False
     independent_clients = False
+    looks_back = False
 
     groups: int = 5
     rate: float = 0.02
     length: int = 10
 
     def __post_init__(self) -> None:
-        _check("groups", self.groups, at_least=1)
+        _check("groups", self.groups, at_least=1, at_most=10**6)
         _check("rate", self.rate, at_least=0, at_most=1)
         _check("length", self.length, at_least=1)
 
@@ -232,9 +237,9 @@ def probabilities_from_labels(frequencies: Array, phi: Array) -> Array:
 
 
 def _check(name: str, value: float, at_least: float = -np.inf, above: float = -np.inf, at_most: float = np.inf) -> None:
-    if not (value >= at_least and value > above and value <= at_most and np.isfinite(value)):
+    if value > LARGEST or not (at_least <= value <= at_most and value > above):  # also refuses NaN
         bounds = [f"at least {at_least:g}"] * (at_least > -np.inf) + [f"above {above:g}"] * (above > -np.inf)
-        bounds += [f"at most {at_most:g}"] * (at_most < np.inf)
+        bounds += [f"at most {min(at_most, LARGEST):g}"] * (at_most < np.inf or value > LARGEST)
         raise UserError(f"{name} is {value!r}; expected a number {' and '.join(bounds)}")
 
 

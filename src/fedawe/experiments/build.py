@@ -16,6 +16,7 @@ from fedawe.algorithms.robust import Aggregator
 from fedawe.availability.dynamics import DYNAMICS, Dynamics
 from fedawe.availability.trace import Trace
 from fedawe.core.errors import UserError
+from fedawe.core.memory import MOST, check_room
 from fedawe.experiments import names
 from fedawe.experiments.experiment import Experiment
 from fedawe.experiments.names import Spec
@@ -38,7 +39,7 @@ def experiment_of(settings: Settings, algorithms: Sequence[str] = (), seeds: Seq
     availability = _availability(settings)
     recorded = availability if isinstance(availability, Trace) else None
     task, p = _task(settings, recorded)
-    knows_p = recorded is None or recorded.p is not None
+    knows_p = recorded is None or recorded.knows_p
     chosen = algorithms or [name for name in _paper() if knows_p or not lacks_probabilities(ALGORITHMS[name]())]
     common, built, own = _local(settings), {}, {}
     for text in chosen:
@@ -172,8 +173,8 @@ def _task(settings: Settings, recorded: Trace | None) -> tuple[Task | Callable[[
     clients = settings.clients
     if clients is None:
         clients = recorded.clients if recorded is not None else len(settings.p) if len(settings.p) > 1 else None
-    if clients is not None and clients < 1:
-        raise UserError(f"clients is {clients}; expected a whole number from 1")
+    if clients is not None and not 1 <= clients <= MOST:
+        raise UserError(f"clients is {clients}; expected a whole number from 1 to {MOST:,}")
     if p is not None and clients is not None and len(p) not in (1, clients):
         raise UserError(f"p has {len(p)} numbers for {clients} clients; give one for all or one for each")
     if settings.task == "quadratic":
@@ -201,6 +202,7 @@ def _quadratic(settings: Settings, clients: int, p: Any, recorded: Trace | None)
     if settings.image_size is not None or settings.evaluate_received:
         raise UserError("image_size and evaluate_received are for data; omit them for quadratic")
     _refuse_unused(settings, ())
+    check_room(f"a quadratic for each of {clients:,} clients", 8 * 8 * clients, "use fewer clients")
     if p is None and recorded is None:
         p = np.linspace(0.9, 0.3, clients)  # the smaller its optimum, the more often a client is available
     return Quadratic(torch.linspace(0, 100, clients, dtype=torch.float64)[:, None]), p

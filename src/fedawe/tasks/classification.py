@@ -19,7 +19,8 @@ from fedawe.tasks.data.labelled import Data, Role
 from fedawe.tasks.executors import Batch
 from fedawe.tasks.models import ModelName, network_for
 from fedawe.tasks.module import ModuleNetwork
-from fedawe.tasks.partition import Indices, Partition, hold_out, label_frequencies, partition_of
+from fedawe.tasks.partition import Partition, hold_out, label_frequencies, partition_of
+from fedawe.tasks.parts import Indices, Parts
 from fedawe.tasks.sampling import Sampling
 
 PIECE = 1024  # samples asked at once
@@ -79,7 +80,7 @@ class Classification(Task):
         )
         self.held_out = held_out is not None
         if held_out is not None:
-            self.rows["validation"] = np.unique(np.concatenate(held_out))
+            self.rows["validation"] = np.unique(Parts.of(held_out).order)
         elif data.y_val is not None:
             self.rows["validation"] = np.arange(len(data.y_val))
         self.rows["test"] = np.arange(len(data.y_test))

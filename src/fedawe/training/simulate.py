@@ -12,13 +12,14 @@ from fedawe.algorithms.base import Algorithm, S, State
 from fedawe.algorithms.buffers import with_buffers
 from fedawe.algorithms.exchange import absorb, broadcast, choose, visits_of
 from fedawe.algorithms.facts import name_of, needs_plain_local, with_seed
+from fedawe.availability.past import Past
 from fedawe.availability.trace import Trace
 from fedawe.core.errors import UserError
 from fedawe.core.rng import rng
 from fedawe.tasks.base import Task
 from fedawe.training.engines import Engine, Inline
 from fedawe.training.local import Local
-from fedawe.training.memory import check_rows
+from fedawe.training.memory import check_needs
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,7 @@ class Round(Generic[S]):
     A: Tensor  # the active clients                                                [k]
     state: S
     algorithm: Algorithm[S]
+    past: Past  # the availability up to this round; it goes on with the next
 
     @cached_property
     def x(self) -> Tensor:
@@ -59,7 +61,7 @@ def simulate(
     check_local(algorithm, local)
     algorithm = with_buffers(with_seed(algorithm, seed), task.buffers)
     state = algorithm.init(task.initial(seed), task.clients)
-    check_rows(algorithm, state, trace)
+    check_needs(algorithm, state, trace, task, local)
     if resume is not None:
         _check_resumed(resume, state)
         state = resume
@@ -87,7 +89,8 @@ def _check_resumed(resume: State, fresh: State) -> None:
 
 
 def _rounds(algorithm: Algorithm[S], trace: Trace, state: S, seed: int, engine: Engine) -> Iterator[Round[S]]:
-    available = torch.from_numpy(trace.on[: state.t + 1].sum(0))  # in how many rounds each client was   [m]
+    past = Past(trace).through(state.t)
+    available = torch.from_numpy(past.counts)  # in how many rounds each client was, kept up to date     [m]
     for t in range(state.t + 1, trace.rounds):
         counted = visits_of(algorithm, state)  # in how many rounds each was active, where it is counted  [m]
         visits = available if counted is None else counted
@@ -95,5 +98,4 @@ def _rounds(algorithm: Algorithm[S], trace: Trace, state: S, seed: int, engine: 
         down = broadcast(algorithm, state, t, A)  # x_i^t and more
         up = engine.train(down, A, t, seed, visits[A])  # x_i^t - x_i^(t,s) and more
         state = absorb(algorithm, state, t, A, up)
-        available[trace.active(t)] += 1
-        yield Round(t, A, state, algorithm)
+        yield Round(t, A, state, algorithm, past.through(t))
