@@ -12,13 +12,13 @@ from typing import Any
 
 import cloudpickle
 import torch
-import torch.multiprocessing as mp
 from torch import Tensor
 
 from fedawe.algorithms.exchange import Broadcast, Upload
 from fedawe.tasks.base import Metrics, Task
 from fedawe.training.engines.base import Divisible
 from fedawe.training.engines.memory import keep_freed_memory
+from fedawe.training.engines.start import context, start
 from fedawe.training.local import Local
 from fedawe.training.shares import Share, shares, upload
 
@@ -58,16 +58,14 @@ class Processes:
         self, task: Task, local: Local, workers: int, rows: int, like: Tensor, stacked: bool | None = None
     ) -> None:
         keep_freed_memory()
-        context = mp.get_context("spawn")  # a forked child may inherit a lock of the thread pools
         d = len(like)
         X, G, x = (like.new_zeros(size).share_memory_() for size in ((rows, d), (rows, d), (d,)))
-        self.shared = Shared(X, G, x, context.Value("q", 0))
+        self.shared = Shared(X, G, x, context().Value("q", 0))
         self.pipes: list[Connection] = []
         self.processes: list[Any] = []
         for _ in range(workers - 1):
-            ours, theirs = context.Pipe()
-            process = context.Process(target=_serve, args=(theirs, self.shared), daemon=True)
-            process.start()
+            ours, theirs = context().Pipe()
+            process = start(_serve, theirs, self.shared)
             theirs.close()
             self.pipes.append(ours)
             self.processes.append(process)
@@ -192,8 +190,6 @@ def _do(job: Job, task: Any, local: Local, shared: Shared) -> Any:
 
 def _serve(pipe: Connection, shared: Shared) -> None:
     """Another process: take part in whatever there is to do, answer, until there is nobody to answer to."""
-    torch.set_num_threads(1)
-    keep_freed_memory()
     task: Any = None
     local: Any = None
     while True:
@@ -207,7 +203,7 @@ def _serve(pipe: Connection, shared: Shared) -> None:
                 pipe.send((False, None))
             else:
                 pipe.send((False, {n: _do(what[n], task, local, shared) for n in shared.claimed(len(what))}))
-        except (EOFError, BrokenPipeError, KeyboardInterrupt):
+        except (EOFError, BrokenPipeError):
             return
         except Exception:
             pipe.send((True, traceback.format_exc()))
