@@ -4,6 +4,7 @@ import hashlib
 import operator
 import struct
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import numpy as np
 
@@ -36,7 +37,7 @@ def streams(seed: int, *path: int | str, last: Iterable[int | tuple[int, ...]]) 
     generator, start = np.random.Generator(philox), _encode(seed, path)
     # The state of a new generator, in tuples: numpy takes arrays too, but is slower to read them.
     words = {"counter": (0, 0, 0, 0), "key": (0, 0)}
-    blank = {**philox.state, "state": words, "buffer": (0, 0, 0, 0)}
+    blank: Any = {**philox.state, "state": words, "buffer": (0, 0, 0, 0)}
     for i in last:
         name = b"%b/i%d" % (start, i) if isinstance(i, int) else start + b"".join(b"/i%d" % each for each in i)
         words["key"] = KEY.unpack(_key(name))
