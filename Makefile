@@ -67,8 +67,10 @@ chaos: $(STAMP)
 	$(BIN)/python benchmarks/chaos.py
 	$(BIN)/python benchmarks/devices.py
 
+# AGAINST=FOLDER compares with the package of another checkout too.
 bench: $(STAMP)
-	$(BIN)/python benchmarks/engine.py
+	$(PIP) ".[dev,bench]"
+	$(BIN)/python benchmarks/engine.py $(if $(AGAINST),--against $(AGAINST))
 	$(BIN)/python benchmarks/audit.py
 
 clean:
