@@ -108,7 +108,7 @@ def _middle(rows: Tensor, b: int) -> Tensor:
 
 @dataclass(frozen=True)
 class Robust(Wrapper[NestedState]):
-    """`rule`, with `by` in the place of its mean over the active clients' updates.
+    """A rule in which `by` takes the place of the mean over active clients (Yin et al. 2018, arXiv:1803.01498).
 
     rule  one that averages the active clients: FedAvg, FedProx, or FedAWE, whose updates are the echoed ones; what
           clients hold is the server's own and needs no protection
