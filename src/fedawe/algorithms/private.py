@@ -52,8 +52,8 @@ class Private(Wrapper[PrivateState]):
                  too, so that which clients are active is protected as well. Not for FedAWE, whose models show who was
                  active. None: the number of active clients; which clients are active counts as public
     delta        for which the record says epsilon, as `epsilon`
-    seed         of the noise; it must stay secret, since those who know it can subtract the noise. None: in a simulation
-                 the seed of the run, which is no secret; in a deployment a secret one, new whenever the server app
+    seed         of the noise; it must stay secret, since those who know it can subtract the noise. None: in a
+                 simulation the seed of the run, which is no secret; in a deployment a secret one, new whenever the server app
                  starts and never stored
 
     >>> private = Private(FedAvg(), clip=1.0, noise=1.0, seed=7)
