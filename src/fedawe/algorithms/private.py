@@ -53,8 +53,8 @@ class Private(Wrapper[PrivateState]):
                  active. None: the number of active clients; which clients are active counts as public
     delta        for which the record says epsilon, as `epsilon`
     seed         of the noise; it must stay secret, since those who know it can subtract the noise. None: in a
-                 simulation the seed of the run, which is no secret; in a deployment a secret one, new whenever the server
-                 app starts and never stored
+                 simulation the seed of the run, which is no secret; in a deployment a secret one, new whenever the
+                 server app starts and never stored
 
     >>> private = Private(FedAvg(), clip=1.0, noise=1.0, seed=7)
     >>> state = private.init(torch.zeros(2), m=3)
