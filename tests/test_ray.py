@@ -475,7 +475,7 @@ def test_a_run_that_was_stopped_on_a_ray_of_its_own_goes_on_at_another(nodes, va
         monkeypatch.delenv(name)
     out, home = tmp_path / "out", tmp_path / "home"
     home.mkdir()
-    flags = ["--out", out, "--rounds", "200", "--checkpoint-every", "10", "--engine"]
+    flags = ["--out", out, "--rounds", "120", "--checkpoint-every", "10", "--engine"]
     fonts = matplotlib.get_cachedir()  # which it would otherwise gather anew
     with tempfile.TemporaryDirectory(prefix="ray", dir="/tmp", ignore_cleanup_errors=True) as folder:
         process = command(*flags, "ray", HOME=str(home), RAY_TMPDIR=folder, MPLCONFIGDIR=fonts)
@@ -492,7 +492,7 @@ def test_a_run_that_was_stopped_on_a_ray_of_its_own_goes_on_at_another(nodes, va
     process = command(*flags, f"ray://127.0.0.1:{nodes.port}")
     done, said = process.communicate(timeout=240)
     assert "1 of 1 runs complete" in done, said
-    settings = Settings(model="softmax", clients=20, rounds=200, evaluate_every=100)
+    settings = Settings(model="softmax", clients=20, rounds=120, evaluate_every=100)
     experiment_of(settings, ["fedawe"], (0,)).run(tmp_path / "alone", engine=grouping(out))
     assert_same_runs(out, tmp_path / "alone")
 

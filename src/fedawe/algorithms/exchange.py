@@ -22,7 +22,10 @@ from fedawe.core.errors import UserError
 
 @dataclass(frozen=True)
 class Broadcast:
-    """What the clients A receive, one row for each. Their local step is g + shift + prox (y - x), y the iterate."""
+    """What the clients A receive, one row for each client.
+
+    In every local step a client uses the gradient g + shift + prox (y - x), where y is its iterate.
+    """
 
     x: Tensor  # where they begin                                                              [k, d]
     shift: Tensor | None = None  # added to every stochastic gradient: SCAFFOLD, FedDyn        [k, d]
@@ -34,7 +37,7 @@ class Broadcast:
 
 @dataclass(frozen=True)
 class Upload:
-    """What the clients A return, one row for each."""
+    """What the clients A return, one row for each client."""
 
     G: Tensor  # start minus end of local training                                             [k, d]
     weight: Tensor  # sum of the step weights a_i: the number of steps, for plain SGD          [k]

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from fedawe.algorithms.base import State, known_clients
+from fedawe.algorithms.notebook import Shown
 
 Held = Annotated[Mapping[int, Tensor], "one model for each version that some client holds"]
 
@@ -98,7 +99,7 @@ class Versions(State):
 V = TypeVar("V", bound=Versions)
 
 
-class HeldModel(Generic[V]):
+class HeldModel(Shown, Generic[V]):
     """`start` and `model` of an algorithm whose clients begin at the model that they received when last active."""
 
     clip: float | None

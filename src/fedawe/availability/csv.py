@@ -73,7 +73,7 @@ def _from_rounds(path: Path, lines: Iterator[tuple[int, list[str]]], rounds: int
         _known(t, rounds, "round", path, number)
         _known(i, clients, "client", path, number)
         if (t, i) in seen:
-            raise UserError(f"{path}:{number}: client {i} in round {t} again; it is there since line {seen[t, i]}")
+            raise UserError(f"{path}:{number}: client {i} in round {t} again; it was already in line {seen[t, i]}")
         seen[t, i] = number
     if not seen and not (rounds and clients):
         raise UserError(f"{path}: is empty: no line under the header")

@@ -251,6 +251,12 @@ class Trace:
             f"{unknown}, {_counted(empty, 'empty round')}, {_counted(never, 'client')} never available"
         )
 
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        from fedawe.availability.stripes import stripes
+
+        return stripes(self.on, self.known, repr(self))
+
     def plot(self, ax: "Axes | None" = None, clients: Sequence[int] | None = None) -> "Axes":
         """Stripes as in the paper's figure 6: a row per client, dark where it is available."""
         from matplotlib import pyplot

@@ -9,9 +9,10 @@ from typing import Any, get_origin
 import numpy as np
 import torch
 
-from fedawe.algorithms import ALGORITHMS, CHOOSERS, PAPER, Algorithm, Chosen, name_of
+from fedawe.algorithms import AGGREGATORS, ALGORITHMS, CHOOSERS, PAPER, Algorithm, Chosen, Robust, name_of
 from fedawe.algorithms.choosing import Chooser
 from fedawe.algorithms.facts import lacks_probabilities
+from fedawe.algorithms.robust import Aggregator
 from fedawe.availability.dynamics import DYNAMICS, Dynamics
 from fedawe.availability.trace import Trace
 from fedawe.core.errors import UserError
@@ -47,6 +48,8 @@ def experiment_of(settings: Settings, algorithms: Sequence[str] = (), seeds: Seq
             raise UserError(f"an algorithm was given twice: {' '.join(chosen)}")
         own[spec.label] = _own(spec, common, settings.schedule)
         built[spec.label] = build_algorithm(spec, own[spec.label])
+        if settings.aggregate is not None:
+            built[spec.label] = Robust(built[spec.label], aggregator_of(settings.aggregate))
         if settings.choose is not None:
             built[spec.label] = Chosen(built[spec.label], chooser_of(settings.choose))
     return Experiment(
@@ -75,7 +78,7 @@ def algorithm_spec(text: str) -> Spec:
 def build_algorithm(spec: Spec, local: Local | None = None) -> Any:
     """The algorithm; a memory in units of gradients takes the rate at which its clients train.
 
-    An option may be a rule or a chooser in turn: `fedadam:rule=fedau(K=20),eta_s=0.1`.
+    An option may be a rule, a chooser or an aggregation in turn: `fedadam:rule=fedau(K=20),eta_s=0.1`.
     """
     spec, given = spec.without(*_own_keys(spec)), dict[str, Any]()
     if spec.options.get("memory_rate") == "local" and local is not None:
@@ -87,12 +90,20 @@ def build_algorithm(spec: Spec, local: Local | None = None) -> Any:
             given[key] = build_algorithm(algorithm_spec(names.nested(text)), local)
         elif kind is Chooser:
             given[key] = chooser_of(names.nested(text))
+        elif kind is Aggregator:
+            given[key] = aggregator_of(names.nested(text))
     return spec.without(*given).build(**given)
 
 
 def chooser_of(text: str) -> Chooser:
     """A way to choose among the available clients, as written: `uniform:k=20`."""
     found: Chooser = names.parse(text, "choosers", CHOOSERS).build()
+    return found
+
+
+def aggregator_of(text: str) -> Aggregator:
+    """What takes the place of the mean over the active clients, as written: `trimmed:share=0.1`."""
+    found: Aggregator = names.parse(text, "aggregators", AGGREGATORS).build()
     return found
 
 

@@ -33,12 +33,18 @@ MODEL = "model.safetensors"
 class Progress:
     """What a run has just done."""
 
-    run: str
+    label: str
+    seed: int
     rounds: int  # completed
     of: int
     active: int
     metrics: Line  # of the last evaluation
     deciding: str | None  # the name of the metric that decides
+
+    @property
+    def run(self) -> str:
+        """For people."""
+        return f"{self.label}, seed {self.seed}"
 
 
 Tell = Callable[[Progress], None]
@@ -131,7 +137,8 @@ class Run:
         with records.Writer(file, kept) as writer:
 
             def write(line: Line) -> Line:
-                writer.write({**line, "elapsed_seconds": round(before + time.perf_counter() - began, 3)})
+                line = {**line, "elapsed_seconds": round(before + time.perf_counter() - began, 3)}
+                writer.write(line)
                 return line
 
             try:
@@ -175,7 +182,7 @@ class Run:
             if n % self.checkpoint_every == 0 or n == total:  # the last one is where a longer run goes on
                 writer.sync()  # a checkpoint promises that every evaluation before it is on the disk
                 checkpoint.save(self.path, state)
-            tell(Progress(self.name, n, total, len(step.A), last, deciding))
+            tell(Progress(self.label, population.seed, n, total, len(step.A), last, deciding))
         x, layout = self.algorithm.model(state), population.task.layout
         model = checkpoint.to_bytes({"x": x} if layout is None else layout.state_dict(x))
         write_atomically(self.path / MODEL, model)

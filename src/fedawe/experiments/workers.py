@@ -1,22 +1,16 @@
 """Several runs at once, each in one of a few processes; one that is killed costs the run it was at one try."""
 
-import multiprocessing
-import os
-import sys
-import threading
 import traceback
-import types
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any, Generic, Literal, TypeVar
 
 import cloudpickle
-import torch
 
 from fedawe.core.errors import UserError
-from fedawe.training.engines import keep_freed_memory
+from fedawe.training.engines.start import context, start
 
 TRIES = 2  # of a job whose process was killed
 Say = Callable[[Any], None]
@@ -93,34 +87,14 @@ def _remove(worker: _Worker, workers: list[_Worker]) -> None:
 
 
 def _started(content: bytes) -> _Worker:
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe()
-    process = context.Process(target=_serve, args=(theirs, content), daemon=True)
-    with main_module_hidden():
-        process.start()
+    ours, theirs = context().Pipe()
+    process = start(_serve, theirs, content)
     theirs.close()
     return _Worker(process, ours)
 
 
-@contextmanager
-def main_module_hidden() -> Iterator[None]:
-    """A new process does not run the script that started it again, so that a script needs no `__main__` guard.
-
-    Whatever the process needs of the script is sent to it by value.
-    """
-    main = sys.modules["__main__"]
-    sys.modules["__main__"] = types.ModuleType("__main__")
-    try:
-        yield
-    finally:
-        sys.modules["__main__"] = main
-
-
 def _serve(pipe: Connection, content: bytes) -> None:
     """Another process: one job after another, until there are no more."""
-    _end_with_parent()
-    torch.set_num_threads(1)
-    keep_freed_memory()
 
     def answer(kind: str, said: Any) -> None:
         pipe.send_bytes(cloudpickle.dumps((kind, said)))
@@ -135,17 +109,5 @@ def _serve(pipe: Connection, content: bytes) -> None:
                 answer("refused", str(error))
             except Exception:
                 answer("failed", traceback.format_exc())
-    except (EOFError, BrokenPipeError, ConnectionError, KeyboardInterrupt):
+    except (EOFError, BrokenPipeError, ConnectionError):
         return
-
-
-def _end_with_parent() -> None:
-    """A process that outlived its command would write into runs that the next command goes on with."""
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-
-    def watch() -> None:
-        parent.join()
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedawe.core.metric import Metric
+from fedawe.report import influence
 from fedawe.report.grammar import counted, listed, sentence
 from fedawe.report.notes import method, warnings
 from fedawe.results.folder import RunSet
@@ -41,10 +42,11 @@ class Words:
 def words(comparison: Comparison) -> Words:
     """The experiment summed up."""
     about = {
+        "Influence": influence.told(comparison, influence.counts(comparison.runs)),
+        "Class by class": _classes(comparison),
         "Best on average": _best(comparison),
         "Against the baseline": _against_baseline(comparison),
         **_further_models(comparison),
-        "Class by class": _classes(comparison),
         "Availability": _availability(comparison.runs),
         "Memory": _versions(comparison.runs),
     }

@@ -30,7 +30,9 @@ VALIDATION = (Metric("validation_accuracy", unit="%"), Metric("validation_loss",
 
 
 class Classification(Task):
-    """`network` learns `data`, of which client i has the samples `parts[i]`; F is the mean of the clients' mean losses.
+    """A classification task: `network` learns `data`, of which client i has the samples `parts[i]`.
+
+    The objective F is the mean of the clients' mean losses.
 
     A client with no more samples than a batch uses them all in every step. A client without samples is refused, unless
     `keep_empty`: it then takes part with an innovation of zero. Of its samples, client i trains on none of
@@ -270,7 +272,7 @@ def classification(
     keep_empty: bool = False,
     augment: Augment | None = None,
 ) -> Classification:
-    """The data shared out among clients under `seed`, with one of the named networks.
+    """A classification task: the data, shared out among clients under `seed`, and one of the named networks.
 
     clients     how many; 100 where the partition can choose
     alpha       parameter of the Dirichlet partition, 0.1 unless given; smaller is more uneven

@@ -22,9 +22,9 @@ CLIENTS, ALPHA = 100, 0.1  # where nothing is said
 
 
 def dirichlet_partition(labels: Any, clients: int, alpha: float, rng: np.random.Generator) -> Parts:
-    """The authors' split: q_n ~ Dirichlet(alpha 1_C) per client; class c is cut, in its order, in proportion to q_nc.
+    """The paper's partition: q_n ~ Dirichlet(alpha 1_C) per client; class c is cut in proportion to q_nc.
 
-    Every sample goes to exactly one client; smaller alpha, fewer classes per client. A client may end up with nothing.
+    Every sample goes to exactly one client; with a smaller alpha, clients have fewer classes. A client may get nothing.
 
     >>> parts = dirichlet_partition([0, 0, 0, 1, 1, 1], clients=2, alpha=1.0, rng=np.random.default_rng(0))
     >>> [part.tolist() for part in parts]

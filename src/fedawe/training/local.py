@@ -37,7 +37,7 @@ class Rate:
 
 @dataclass(frozen=True)
 class Local:
-    """What every client does with its data: `steps` steps on batches of `batch` samples, of plain SGD by default.
+    """How every client trains on its data: `steps` steps on batches of `batch` samples, of plain SGD by default.
 
     rate       eta_l(t), a function of the round
     clip_grad  largest norm of one stochastic gradient (the paper's sentence taken literally); None for no clip

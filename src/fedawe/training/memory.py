@@ -67,8 +67,8 @@ def _check_rows(algorithm: object, state: State, trace: Trace, free: int) -> Non
     if needed > free:
         raise UserError(
             f"{name_of(algorithm)} keeps {'' if trace.kept else 'at least '}{kinds * clients:,} vectors of {d:,} "
-            f"numbers, {in_bytes(needed)}, of which {in_bytes(free)} are free; use fewer clients, a smaller model, or "
-            "an algorithm that keeps no vector for every client, such as FedAvg or FedAU"
+            f"numbers, {in_bytes(needed)}, of which {in_bytes(free)} are free; use fewer clients, a smaller model, "
+            "or an algorithm that keeps no vector for every client, such as FedAvg or FedAU"
         )
 
 

@@ -15,7 +15,7 @@ from fedawe.core.memory import LARGEST
 
 @dataclass(frozen=True)
 class SGD:
-    """Stochastic gradient descent with momentum: b <- momentum b + g, y <- y - rate b; b = g in the first step.
+    """Stochastic gradient descent with momentum: b <- momentum b + g, y <- y - rate b, with b = g in the first step.
 
     momentum      0 is plain SGD
     nesterov      y <- y - rate (g + momentum b) instead

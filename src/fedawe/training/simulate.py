@@ -11,7 +11,7 @@ from torch import Tensor
 from fedawe.algorithms.base import Algorithm, S, State
 from fedawe.algorithms.buffers import with_buffers
 from fedawe.algorithms.exchange import absorb, broadcast, choose, visits_of
-from fedawe.algorithms.facts import name_of, needs_plain_local
+from fedawe.algorithms.facts import name_of, needs_plain_local, with_seed
 from fedawe.availability.past import Past
 from fedawe.availability.trace import Trace
 from fedawe.core.errors import UserError
@@ -24,7 +24,7 @@ from fedawe.training.memory import check_needs
 
 @dataclass(frozen=True)
 class Round(Generic[S]):
-    """What round t left behind; its state is all that `simulate` needs to go on from here."""
+    """The outcome of round t; its state is all that `simulate` needs to continue from here."""
 
     t: int
     A: Tensor  # the active clients                                                [k]
@@ -48,7 +48,9 @@ def simulate(
     resume: S | None = None,
     engine: Engine | None = None,
 ) -> Iterator[Round[S]]:
-    """Run the algorithm on the task round by round, as the trace has it; from the start, or on from the state `resume`.
+    """Run the algorithm on the task round by round, with the clients that the trace says are available.
+
+    It begins with the first round, or continues after the round of the state `resume`.
 
     Two calls with the same arguments give the same numbers, and so does a call that goes on from any round of another.
     `engine` says how the clients' work is executed; by default in this process. Where the task has buffers, the states
@@ -57,7 +59,7 @@ def simulate(
     if trace.clients != task.clients:
         raise UserError(f"the trace has {trace.clients} clients, the task {task.clients}")
     check_local(algorithm, local)
-    algorithm = with_buffers(algorithm, task.buffers)
+    algorithm = with_buffers(with_seed(algorithm, seed), task.buffers)
     state = algorithm.init(task.initial(seed), task.clients)
     check_needs(algorithm, state, trace, task, local)
     if resume is not None:

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import lazy_loader
 import numpy as np
 import numpy.typing as npt
-import polars as pl
 
 from fedawe.core.errors import UserError
 from fedawe.core.files import brief, check_expansion, existing_file
@@ -14,15 +14,22 @@ from fedawe.core.rng import rng
 from fedawe.tasks.data.arrays import Array, class_numbers, client_names, from_arrays, listed
 from fedawe.tasks.data.labelled import Data
 
+if TYPE_CHECKING:
+    import polars as pl
+else:
+    pl = lazy_loader.load("polars")  # it starts threads, which a process that is to be forked must not have
+
 MOST_COLUMNS = 10_000
 HEADER = 2**20  # bytes in which the first line of a CSV file must end
 SPLITS = {"train": "train", "test": "test", "val": "val", "validation": "val"}
 
 
 def from_table(
-    table: str | Path | pl.DataFrame, *, label: str = "label", client: str = "client", split: str = "split"
+    table: "str | Path | pl.DataFrame", *, label: str = "label", client: str = "client", split: str = "split"
 ) -> Data:
-    """A CSV or Parquet file, or a polars data frame: a row is a sample, and every other column is a number of it.
+    """Data from a CSV or Parquet file, or a polars data frame.
+
+    A row is a sample. Columns that are not named below are its inputs, which are numbers.
 
     label   the column of labels: class numbers from 0, or names
     client  the column that says which client has the sample; it may be missing
@@ -65,7 +72,7 @@ def columns_of(path: Path) -> list[str]:
     return found
 
 
-def _frame(path: Path) -> pl.DataFrame:
+def _frame(path: Path) -> "pl.DataFrame":
     existing_file(path)
     columns = columns_of(path)
     if path.suffix == ".csv":
@@ -87,7 +94,7 @@ def _polars(path: Path, read: Callable[[], Any]) -> Any:
         raise UserError(f"{path}: cannot be read ({brief(error)})") from None
 
 
-def _split(frame: pl.DataFrame, split: str, where: str) -> dict[str, npt.NDArray[np.int64]]:
+def _split(frame: "pl.DataFrame", split: str, where: str) -> dict[str, npt.NDArray[np.int64]]:
     """The rows of each part."""
     if split not in frame.columns:
         order = rng(0, "test").permutation(len(frame))

@@ -4,7 +4,7 @@ import io
 import pickle
 import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import ForkingPickler
@@ -12,13 +12,13 @@ from typing import Any
 
 import cloudpickle
 import torch
-import torch.multiprocessing as mp
 from torch import Tensor
 
 from fedawe.algorithms.exchange import Broadcast, Upload
 from fedawe.tasks.base import Metrics, Task
 from fedawe.training.engines.base import Divisible
 from fedawe.training.engines.memory import keep_freed_memory
+from fedawe.training.engines.start import context, start
 from fedawe.training.local import Local
 from fedawe.training.shares import Share, shares, upload
 
@@ -48,7 +48,7 @@ class Shared:
 
 
 class Processes:
-    """`workers` processes, this one included, share the groups of clients of a round; whoever is free takes the next.
+    """`workers` processes, this one included, share the groups of clients of a round.
 
     Groups are the same for any number of workers, and each is trained on one thread, so the numbers are the same too.
     `rows` is how many clients are active at once, as far as that is known: more make it grow. `like` is a model [d].
@@ -58,16 +58,14 @@ class Processes:
         self, task: Task, local: Local, workers: int, rows: int, like: Tensor, stacked: bool | None = None
     ) -> None:
         keep_freed_memory()
-        context = mp.get_context("spawn")  # a forked child may inherit a lock of the thread pools
         d = len(like)
         X, G, x = (like.new_zeros(size).share_memory_() for size in ((rows, d), (rows, d), (d,)))
-        self.shared = Shared(X, G, x, context.Value("q", 0))
+        self.shared = Shared(X, G, x, context().Value("q", 0))
         self.pipes: list[Connection] = []
         self.processes: list[Any] = []
         for _ in range(workers - 1):
-            ours, theirs = context.Pipe()
-            process = context.Process(target=_serve, args=(theirs, self.shared), daemon=True)
-            process.start()
+            ours, theirs = context().Pipe()
+            process = start(_serve, theirs, self.shared)
             theirs.close()
             self.pipes.append(ours)
             self.processes.append(process)
@@ -164,7 +162,7 @@ class Processes:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """As many threads as every other process has, so that the bits are the same wherever a group is trained."""
+    """Use one thread, as every other process does, so that the bits do not depend on where a group is trained."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -199,22 +197,20 @@ def _do(job: Job, task: Any, local: Local, shared: Shared) -> Any:
 
 def _serve(pipe: Connection, shared: Shared) -> None:
     """Another process: take part in whatever there is to do, answer, until there is nobody to answer to."""
-    torch.set_num_threads(1)
-    keep_freed_memory()
     task: Any = None
     local: Any = None
-    while True:
-        try:
+    with suppress(EOFError, ConnectionError):
+        while True:
             kind, what, more = pipe.recv()
-            if kind == "use":
-                task, local = what, more
-                pipe.send((False, None))
-            elif kind == "rows":
-                setattr(shared, what, more)
-                pipe.send((False, None))
+            answer: Any = None
+            try:
+                if kind == "use":
+                    task, local = what, more
+                elif kind == "rows":
+                    setattr(shared, what, more)
+                else:
+                    answer = {n: _do(what[n], task, local, shared) for n in shared.claimed(len(what))}
+            except Exception:
+                pipe.send((True, traceback.format_exc()))
             else:
-                pipe.send((False, {n: _do(what[n], task, local, shared) for n in shared.claimed(len(what))}))
-        except (EOFError, BrokenPipeError, KeyboardInterrupt):
-            return
-        except Exception:
-            pipe.send((True, traceback.format_exc()))
+                pipe.send((False, answer))
