@@ -23,7 +23,7 @@ LOCAL = fedawe.Local(fedawe.Rate(0.01), steps=1)
 
 
 def task() -> fedawe.Quadratic:
-    return fedawe.Quadratic(torch.linspace(0, 1, 8)[:, None].repeat(1, D), noise=0.01)
+    return fedawe.Quadratic(torch.linspace(0, 1, 4)[:, None].repeat(1, D))
 
 
 def flat(early: Usage, late: Usage) -> None:
@@ -48,15 +48,15 @@ def test_a_run_in_one_process(tmp_path: Path) -> None:
         local=LOCAL,
         rounds=ROUNDS,
         seeds=(0,),
-        evaluate_every=20,
-    ).run(tmp_path, engine="stacked", workers=1, tell=tell, warn=lambda _: None)
+        evaluate_every=50,
+    ).run(tmp_path, engine="stacked", workers=1, checkpoint_every=100, tell=tell, warn=lambda _: None)
     flat(seen[EARLY], seen[ROUNDS])
     assert len(list((tmp_path / "fedawe" / "seed-0").iterdir())) == 3  # record, model and the last checkpoint
 
 
 def test_two_processes() -> None:
     """They begin with room for one client, and grow once."""
-    trace = fedawe.Trace.draw(fedawe.Stationary(), [0.5] * 8, ROUNDS, 0)
+    trace = fedawe.Trace.draw(fedawe.Stationary(), [0.5] * 4, ROUNDS, 0)
     engine = Processes(task(), LOCAL, 2, 1, torch.zeros(D))
     seen: dict[int, Usage] = {}
     try:

@@ -347,7 +347,7 @@ def test_a_cluster_without_a_free_core_is_not_waited_for_for_ever(cluster, monke
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
 def test_two_thousand_rounds_leave_nothing_behind(engine, nodes):
     """Short ones, of one client each; in the end no more memory, files or processes than near the beginning."""
-    task = fedawe.Quadratic(torch.linspace(0, 1, 8)[:, None].repeat(1, 2048), noise=0.01)
+    task = fedawe.Quadratic(torch.linspace(0, 1, 8)[:, None].repeat(1, 2048))
     local = fedawe.Local(fedawe.Rate(0.01), steps=1)
     trace = fedawe.Trace(np.eye(8, dtype=bool)[np.arange(2000) % 8])
     engine.use(task, local)
