@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 # Two workers, a file of tests at a time, in the order of tests/conftest.py.
 WORKERS := -n 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: install demo docs notebooks test test-browser test-lowest check release test-deploy chaos bench clean
+.PHONY: install demo docs notebooks test test-browser test-lowest check release test-deploy chaos chaos-sim fuzz bench clean
 
 install: $(STAMP)
 
@@ -66,6 +66,16 @@ test-deploy: $(STAMP)
 chaos: $(STAMP)
 	$(BIN)/python benchmarks/chaos.py
 	$(BIN)/python benchmarks/devices.py
+
+# Kills, full disks, read-only folders and flipped bits in simulated runs; no bit may differ: about half an hour.
+chaos-sim: $(STAMP)
+	$(BIN)/python benchmarks/chaos_sim.py
+
+# Damaged and hostile inputs for every reader, for so many seconds; SEED=1 makes other inputs.
+SECONDS ?= 600
+SEED ?= 0
+fuzz: $(STAMP)
+	$(BIN)/python tests/fuzz/campaign.py --seconds $(SECONDS) --seed $(SEED)
 
 # AGAINST=FOLDER compares with the package of another checkout too.
 bench: $(STAMP)

@@ -5,7 +5,7 @@ FedAU and F3AST, a few numbers per client. An empty round leaves x alone.
 """
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -22,7 +22,6 @@ from fedawe.algorithms.base import (
     received,
     skipped_rounds_are_empty,
 )
-from fedawe.availability.drawn import Drawn
 from fedawe.core.errors import UserError
 
 
@@ -145,10 +144,21 @@ class FedAvgKnown(OneGlobalModel[ServerState]):
         return state.after(t, x=state.x - self.eta_g * clipped((G / p[:, None]).sum(0) / state.m, self.clip))
 
 
-def probabilities(given: Any) -> Tensor | Drawn:
+@runtime_checkable
+class Table(Protocol):
+    """Probabilities [rounds, clients] of which a row is computed when it is asked for."""
+
+    @property
+    def shape(self) -> tuple[int, int]: ...  # noqa: D102
+    def row(self, t: int) -> Any: ...  # noqa: D102
+    def __len__(self) -> int: ...
+    def __getitem__(self, t: int) -> Tensor: ...
+
+
+def probabilities(given: Any) -> Tensor | Table:
     """Probabilities [rounds, clients], checked, as a tensor of our own; those of a trace that is drawn round by round
     stay a table whose rows are computed when asked for."""
-    if isinstance(given, Drawn):
+    if isinstance(given, Table):
         return given
     try:
         p = given.clone() if isinstance(given, Tensor) else torch.from_numpy(np.array(given))
@@ -161,13 +171,13 @@ def probabilities(given: Any) -> Tensor | Drawn:
     return p
 
 
-def check_columns(p: Tensor | Drawn, m: int) -> None:
+def check_columns(p: Tensor | Table, m: int) -> None:
     """Refuses probabilities of another number of clients."""
     if p.shape[1] != m:
         raise UserError(f"p has {p.shape[1]} columns for {m} clients")
 
 
-def probabilities_of(p: Tensor | Drawn, t: int, A: Tensor) -> Tensor:
+def probabilities_of(p: Tensor | Table, t: int, A: Tensor) -> Tensor:
     """p_i^t of the active clients A [k], none of which can be 0, [k]."""
     if t >= len(p):
         raise UserError(f"p covers rounds 0 to {len(p) - 1}, but this is round {t}")
