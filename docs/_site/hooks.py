@@ -14,7 +14,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-COPIED = {"changelog.md": "CHANGELOG.md", "contributing.md": "CONTRIBUTING.md"}
+COPIED = {"changelog.md": "CHANGELOG.md", "contributing.md": "CONTRIBUTING.md", "security.md": "SECURITY.md"}
 EXAMPLES = {
     "study.py": "An experiment with a task, a model, a metric, an algorithm and an availability model of its own.",
     "literal.py": "Algorithm 1 of the paper, word for word; the tests compare the package with it.",
@@ -39,7 +39,10 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Lets links to the folder `examples` of the repository point to the page that shows its files."""
+    """Lets links between `docs` and the rest of the repository point to the pages that show its files."""
+    for page, source in COPIED.items():
+        markdown = markdown.replace(f"](../{source})", f"]({page})")
+    markdown = re.sub(r"\]\(docs/([\w./#-]+)\)", r"](\1)", markdown)
     return re.sub(r"\]\(\.\./examples/([\w./]+)\)", r"](examples.md#examples/\1)", markdown)
 
 

@@ -36,7 +36,7 @@ class PrivateState(NestedState):
 
 @dataclass(frozen=True)
 class Private(Wrapper[PrivateState]):
-    """`rule`, with noise that hides what any one client has contributed.
+    """`rule`, with noise that hides what any one client has contributed (McMahan et al. 2018, arXiv:1710.06963).
 
         v = (sum_A clip_C(U_i) + z C xi) / n,     xi standard normal [d]
 
