@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 # Two workers, a file of tests at a time, in the order of tests/conftest.py.
 WORKERS := -n 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: install demo test test-browser check test-deploy chaos bench clean
+.PHONY: install demo docs notebooks test test-browser test-lowest check release test-deploy chaos chaos-sim fuzz bench clean
 
 install: $(STAMP)
 
@@ -32,10 +32,31 @@ test: $(STAMP)
 test-browser: $(STAMP)
 	$(BIN)/python -m pytest $(WORKERS) -m browser --require-browser
 
+# The site, in build/site: open build/site/index.html, with or without a network. Warnings and broken links are errors.
+docs: $(STAMP)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	@echo "open build/site/index.html"
+
+# A part of the tests with the oldest versions of the dependencies that are allowed.
+test-lowest:
+	$(PYTHON) .ci/lowest.py
+
+# Wheel and source distribution in dist: built, checked (the README must render) and listed.
+release: $(STAMP)
+	rm -rf dist
+	$(BIN)/python -m build --no-isolation
+	$(BIN)/python -m twine check --strict dist/*
+	$(BIN)/python -m zipfile --list dist/*.whl
+	$(BIN)/python -m tarfile --list dist/*.tar.gz
+
 check: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+# The tutorials of docs/tutorials as notebooks in build/notebooks.
+notebooks: $(STAMP)
+	$(BIN)/python examples/notebooks.py docs/tutorials build/notebooks
 
 # With TLS, authenticated nodes and Flower's own client processes: several minutes.
 test-deploy: $(STAMP)
@@ -46,6 +67,16 @@ chaos: $(STAMP)
 	$(BIN)/python benchmarks/chaos.py
 	$(BIN)/python benchmarks/devices.py
 
+# Kills, full disks, read-only folders and flipped bits in simulated runs; no bit may differ: about half an hour.
+chaos-sim: $(STAMP)
+	$(BIN)/python benchmarks/chaos_sim.py
+
+# Damaged and hostile inputs for every reader, for so many seconds; SEED=1 makes other inputs.
+SECONDS ?= 600
+SEED ?= 0
+fuzz: $(STAMP)
+	$(BIN)/python tests/fuzz/campaign.py --seconds $(SECONDS) --seed $(SEED)
+
 # AGAINST=FOLDER compares with the package of another checkout too.
 bench: $(STAMP)
 	$(PIP) ".[dev,bench]"
@@ -53,4 +84,4 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/audit.py
 
 clean:
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
+	rm -rf $(VENV) .venv-lowest .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist

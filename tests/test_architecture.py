@@ -22,6 +22,7 @@ LAYERS = [
     {"audit"},
     {"results"},
     {"report"},
+    {"trackers"},
     {"experiments"},
     {"deploy"},
     {"paper"},

@@ -34,7 +34,12 @@ X, Y = np.zeros((40, 4), dtype=np.float32), np.arange(40) % 4
 GOOD = {"x_train": X, "y_train": Y, "x_test": X, "y_test": Y}
 
 COMMANDS = [  # (arguments, what the line must say)
-    ("run --roundz 3", "Unrecognized options: --roundz, 3; perhaps you meant --rounds INT"),
+    ("run --roundz 3", "unknown option --roundz; perhaps you meant --rounds"),
+    ("report --basline fedavg runs", "unknown option --basline; perhaps you meant --baseline"),
+    ("run --checkpoint-evry 3", "unknown option --checkpoint-evry; perhaps you meant --checkpoint-every"),
+    ("trace draw x.csv --dynamcs sine", "unknown option --dynamcs; perhaps you meant --dynamics"),
+    ("flower up --nods 3", "unknown option --nods; perhaps you meant --nodes"),
+    ("run --zzz", "unknown option --zzz; see fedawe run --help"),
     ("run --rounds many", "Error parsing --rounds: invalid literal for int() with base 10: 'many'"),
     ("run --rounds 0", "rounds is 0; expected a whole number from 1"),
     ("run --rounds -5", "rounds is -5; expected a whole number from 1"),
@@ -129,7 +134,7 @@ TRACES = [  # (name, how it is made, what the line must say after the path)
     ("a.csv", text("round,client\n0,0,0\n"), ":2: expected 2 fields, found 3"),
     ("a.csv", text("round,client\n0,-1\n"), ":2: client '-1' is not a whole number from 0"),
     ("a.csv", text("round,client\n0.5,1\n"), ":2: round '0.5' is not a whole number from 0"),
-    ("a.csv", text("round,client\n0,0\n0,1\n0,0\n"), ":4: client 0 in round 0 again; it is there since line 2"),
+    ("a.csv", text("round,client\n0,0\n0,1\n0,0\n"), ":4: client 0 in round 0 again; it was already in line 2"),
     ("a.csv", text("# rounds=2 clients=2\nround,client\n0,5\n"), ":3: client 5 is unknown: there are 2"),
     ("a.csv", text("# rounds=2 clients=2\nround,client\n7,1\n"), ":3: round 7 is unknown: there are 2"),
     ("a.csv", text("round,client\n0,99999999999999\n"), ":2: client 99999999999999 is too large"),

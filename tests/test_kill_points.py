@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from children import fork
 
 import fedawe
 from fedawe.cli.main import parse
@@ -53,7 +54,7 @@ def files(out: Path) -> dict[str, Any]:
 
 def killed_at(n: int, out: Path, rounds: int) -> bool:
     """Run in a child that kills itself at the n-th I/O point in the folder; whether there was such a point."""
-    child = os.fork()
+    child = fork()
     if child == 0:
         left = n
 

@@ -22,7 +22,7 @@ from fedawe.algorithms import ALGORITHMS
 from fedawe.algorithms.base import pack, unpack
 
 every_row = pytest.mark.parametrize("row", ROWS, ids=repr)
-a_few = settings(max_examples=20)  # of each of some thirty rows
+a_few = settings(max_examples=8)  # histories, each of which every row goes through
 every_dtype = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 NOBODY = torch.empty(0, dtype=torch.int64)
 BUSY = [[2, 0], [], [1, 3, 0], [3], [], [2, 1], [0, 1, 2, 3]]  # five clients, of which one is never there
@@ -66,7 +66,7 @@ def test_the_contract_of_names_and_defaults() -> None:
     assert fedawe.FedVARP() == fedawe.FedVARP(eta_g=1.0) == fedawe.FedVARP(1.0)
     assert [*ALGORITHMS][:8] == ["fedawe", "fedavg", "fedavg-all", "fedavg-known", "fedau", "f3ast", "mifa", "fedvarp"]
     neighbours = "fedprox scaffold feddyn fednova fedavgm fedadam fedyogi fedadagrad amplified fedstale mimic fedpbc "
-    neighbours += "fedbuff fedasync ca2fl area fedlaavg clusterfedvarp weighted chosen"
+    neighbours += "fedbuff fedasync ca2fl area fedlaavg clusterfedvarp weighted chosen robust private"
     assert [*ALGORITHMS][8:] == neighbours.split()
 
 
@@ -86,31 +86,30 @@ def test_everyone_always_there_weighs_the_same(row: Row) -> None:
     torch.testing.assert_close(moved, moved[:1].expand(m), rtol=1e-12, atol=0)
 
 
-@pytest.mark.parametrize("row", [row for row in ROWS if row.fedavg is not None], ids=repr)
 @a_few
 @given(m=st.integers(1, 5), rounds=st.integers(1, 12), seed=st.integers(0, 1000))
-def test_everyone_always_there_is_fedavg(row: Row, m: int, rounds: int, seed: int) -> None:
+def test_everyone_always_there_is_fedavg(m: int, rounds: int, seed: int) -> None:
     # The innovations depend on where a client starts, so that a wrong start would show as well.
-    algorithm, fedavg = row.make(torch.ones(ROUNDS, m)), row.fedavg
-    assert fedavg is not None
-    everyone, past = torch.arange(m), history(m, [list(range(m))] * rounds, seed)
-    state, plain = algorithm.init(past.x0, m), fedavg.init(past.x0, m)
-    for t, (_, noise) in enumerate(past.rounds):
-        X, x = algorithm.start(state, everyone), fedavg.start(plain, everyone)
-        torch.testing.assert_close(X, x, rtol=0, atol=1e-11)
-        state = algorithm.aggregate(state, t, everyone, torch.tanh(X) + noise)
-        plain = fedavg.aggregate(plain, t, everyone, torch.tanh(x) + noise)
-    torch.testing.assert_close(algorithm.model(state), fedavg.model(plain), rtol=0, atol=1e-10)
-    torch.testing.assert_close(state.latest, plain.latest, rtol=0, atol=1e-10)
+    for row in [row for row in ROWS if row.fedavg is not None]:
+        algorithm, fedavg = row.make(torch.ones(ROUNDS, m)), row.fedavg
+        assert fedavg is not None
+        everyone, past = torch.arange(m), history(m, [list(range(m))] * rounds, seed)
+        state, plain = algorithm.init(past.x0, m), fedavg.init(past.x0, m)
+        for t, (_, noise) in enumerate(past.rounds):
+            X, x = algorithm.start(state, everyone), fedavg.start(plain, everyone)
+            torch.testing.assert_close(X, x, rtol=0, atol=1e-11)
+            state = algorithm.aggregate(state, t, everyone, torch.tanh(X) + noise)
+            plain = fedavg.aggregate(plain, t, everyone, torch.tanh(x) + noise)
+        torch.testing.assert_close(algorithm.model(state), fedavg.model(plain), rtol=0, atol=1e-10)
+        torch.testing.assert_close(state.latest, plain.latest, rtol=0, atol=1e-10)
 
 
 # Names and order
 
 
-@every_row
 @a_few
 @given(past=histories(max_rounds=8), data=st.data())
-def test_relabelling_clients_changes_nothing(row: Row, past: History, data: st.DataObject) -> None:
+def test_relabelling_clients_changes_nothing(past: History, data: st.DataObject) -> None:
     # At first client 0 alone, then client 1 alone and so on: now no two clients look alike, so that a capacity has no
     # ties to break by number, which is the one thing that a client's number may decide.
     m, first = past.m, history(past.m, [[i] for i in range(past.m)], seed=7)
@@ -118,74 +117,75 @@ def test_relabelling_clients_changes_nothing(row: Row, past: History, data: st.D
     old_name = new_name.argsort()
     past = dataclasses.replace(past, rounds=first.rounds + past.rounds)
     renamed = dataclasses.replace(past, p=past.p[:, old_name], rounds=[(new_name[A], G) for A, G in past.rounds])
-    one, other = row.make(past.p), row.make(renamed.p)
-    before, after = run(one, past), run(other, renamed)
-    everyone = torch.arange(m)
-    torch.testing.assert_close(one.model(before), other.model(after), rtol=0, atol=1e-10)
-    torch.testing.assert_close(before.latest, after.latest, rtol=0, atol=1e-10)
-    torch.testing.assert_close(one.start(before, everyone), other.start(after, new_name), rtol=0, atol=1e-10)
+    for row in ROWS:
+        one, other = row.make(past.p), row.make(renamed.p)
+        before, after = run(one, past), run(other, renamed)
+        everyone = torch.arange(m)
+        torch.testing.assert_close(one.model(before), other.model(after), rtol=0, atol=1e-10)
+        torch.testing.assert_close(before.latest, after.latest, rtol=0, atol=1e-10)
+        torch.testing.assert_close(one.start(before, everyone), other.start(after, new_name), rtol=0, atol=1e-10)
 
 
-@every_row
 @every_dtype
 @a_few
 @given(data=st.data())
-def test_the_order_of_arrival_changes_nothing_bit_for_bit(row: Row, dtype: torch.dtype, data: st.DataObject) -> None:
+def test_the_order_of_arrival_changes_nothing_bit_for_bit(dtype: torch.dtype, data: st.DataObject) -> None:
     past = data.draw(histories(dtype=dtype))
     shuffled = []
     for A, G in past.rounds:
         order = torch.tensor(data.draw(st.permutations(range(len(A)))), dtype=torch.int64)
         shuffled.append((A[order], G[order]))
-    algorithm = row.make(past.p)
-    assert differences(run(algorithm, past), run(algorithm, dataclasses.replace(past, rounds=shuffled))) == []
+    for row in ROWS:
+        algorithm = row.make(past.p)
+        assert differences(run(algorithm, past), run(algorithm, dataclasses.replace(past, rounds=shuffled))) == []
 
 
 # Saving
 
 
-@every_row
 @every_dtype
 @a_few
 @given(data=st.data())
-def test_save_load_continue_is_never_stopping_bit_for_bit(row: Row, dtype: torch.dtype, data: st.DataObject) -> None:
+def test_save_load_continue_is_never_stopping_bit_for_bit(dtype: torch.dtype, data: st.DataObject) -> None:
     past = data.draw(histories(dtype=dtype))
     stops = data.draw(st.sets(st.integers(0, len(past.rounds))))
-    algorithm = row.make(past.p)
-    state = algorithm.init(past.x0, past.m)
-    for t in range(len(past.rounds) + 1):
-        if t in stops:
-            stored = safetensors.torch.save(pack(state))
-            fresh = algorithm.init(torch.zeros_like(past.x0), past.m)
-            loaded = unpack(fresh, safetensors.torch.load(stored))
-            assert differences(loaded, state) == []
-            state = loaded
-        if t < len(past.rounds):
-            state = algorithm.aggregate(state, t, *past.rounds[t])
-    never_stopped = run(algorithm, past)
-    assert differences(state, never_stopped) == []
-    assert torch.equal(algorithm.model(state), algorithm.model(never_stopped))
+    for row in ROWS:
+        algorithm = row.make(past.p)
+        state = algorithm.init(past.x0, past.m)
+        for t in range(len(past.rounds) + 1):
+            if t in stops:
+                stored = safetensors.torch.save(pack(state))
+                fresh = algorithm.init(torch.zeros_like(past.x0), past.m)
+                loaded = unpack(fresh, safetensors.torch.load(stored))
+                assert differences(loaded, state) == []
+                state = loaded
+            if t < len(past.rounds):
+                state = algorithm.aggregate(state, t, *past.rounds[t])
+        never_stopped = run(algorithm, past)
+        assert differences(state, never_stopped) == []
+        assert torch.equal(algorithm.model(state), algorithm.model(never_stopped))
 
 
 # Nobody's numbers are changed behind their back
 
 
-@every_row
 @a_few
 @given(past=histories())
-def test_no_call_touches_the_state_it_is_given(row: Row, past: History) -> None:
-    algorithm = row.make(past.p)
-    state = algorithm.init(past.x0, past.m)
-    for t, (A, G) in enumerate(past.rounds):
-        before, A_before, G_before = copy.deepcopy(state), A.clone(), G.clone()
-        algorithm.start(state, A)
-        algorithm.model(state)
-        after = algorithm.aggregate(state, t, A, G)
-        assert differences(before, state) == []
-        assert torch.equal(A, A_before)
-        assert torch.equal(G, G_before)
-        again = algorithm.aggregate(state, t, A, G)
-        assert differences(after, again) == []
-        state = after
+def test_no_call_touches_the_state_it_is_given(past: History) -> None:
+    for row in ROWS:
+        algorithm = row.make(past.p)
+        state = algorithm.init(past.x0, past.m)
+        for t, (A, G) in enumerate(past.rounds):
+            before, A_before, G_before = copy.deepcopy(state), A.clone(), G.clone()
+            algorithm.start(state, A)
+            algorithm.model(state)
+            after = algorithm.aggregate(state, t, A, G)
+            assert differences(before, state) == []
+            assert torch.equal(A, A_before)
+            assert torch.equal(G, G_before)
+            again = algorithm.aggregate(state, t, A, G)
+            assert differences(after, again) == []
+            state = after
 
 
 @every_row
@@ -238,6 +238,8 @@ def test_dtype_and_device_are_kept(row: Row, dtype: torch.dtype) -> None:
 def test_repr_shows_every_hyper_parameter(row: Row) -> None:
     algorithm = row.make(torch.full((ROUNDS, 2), 0.5))
     for field in dataclasses.fields(algorithm):
+        if field.name == "seed":  # it may be a secret
+            continue
         assert f"{field.name}={getattr(algorithm, field.name)!r}" in repr(algorithm)
     assert repr(algorithm).startswith(type(algorithm).__name__ + "(")
 
@@ -272,25 +274,26 @@ def test_empty_rounds_move_no_model_but_mifas(row: Row) -> None:
     after = algorithm.aggregate(state, 7, NOBODY, torch.empty(0, 3, dtype=torch.float64))
     waits = getattr(algorithm, "warmup", "none") == "all-seen"  # and client 4 has never been there
     moves = isinstance(getattr(algorithm, "rule", algorithm), fedawe.MIFA) and not waits
+    moves = moves or getattr(algorithm, "denominator", None) is not None  # noise hides that nobody was active
     renews = getattr(algorithm, "max_absence", None) is not None  # clients absent for long hold another version now
     assert torch.equal(algorithm.model(after), algorithm.model(state)) is not (moves or renews)
     assert torch.equal(after.latest, state.latest) is not moves
 
 
-@every_row
 @a_few
 @given(past=histories())
-def test_a_skipped_round_is_an_empty_round(row: Row, past: History) -> None:
-    algorithm = row.make(past.p)
-    told = skipping = algorithm.init(past.x0, past.m)
-    for t, (A, G) in enumerate(past.rounds):
-        told = algorithm.aggregate(told, t, A, G)
-        if len(A):
-            skipping = algorithm.aggregate(skipping, t, A, G)
-            assert differences(told, skipping) == []
-    if len(past.rounds):
-        end = (len(past.rounds), torch.tensor([0]), torch.ones(1, 3, dtype=torch.float64))
-        assert differences(algorithm.aggregate(told, *end), algorithm.aggregate(skipping, *end)) == []
+def test_a_skipped_round_is_an_empty_round(past: History) -> None:
+    for row in ROWS:
+        algorithm = row.make(past.p)
+        told = skipping = algorithm.init(past.x0, past.m)
+        for t, (A, G) in enumerate(past.rounds):
+            told = algorithm.aggregate(told, t, A, G)
+            if len(A):
+                skipping = algorithm.aggregate(skipping, t, A, G)
+                assert differences(told, skipping) == []
+        if len(past.rounds):
+            end = (len(past.rounds), torch.tensor([0]), torch.ones(1, 3, dtype=torch.float64))
+            assert differences(algorithm.aggregate(told, *end), algorithm.aggregate(skipping, *end)) == []
 
 
 # Refusals: a ValueError that names what was received, and the state given is still valid

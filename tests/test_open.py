@@ -7,13 +7,13 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from children import Child
 
 import fedawe
 from fedawe.cli.main import main, parse
@@ -62,20 +62,16 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_study_survives_kill_and_comes_out_the_same(whole: Path, tmp_path: Path) -> None:
     out = tmp_path / "s"
-    command = [sys.executable, "-m", "fedawe", "run", str(STUDY), "--out", str(out), "--checkpoint-every", "20"]
-    kills = 0
-    for _ in range(20):
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        before = len(list(out.rglob("checkpoint-*")))
-        while process.poll() is None and len(list(out.rglob("checkpoint-*"))) <= before + 1:
-            time.sleep(0.01)
-        if process.poll() is not None:
-            break
-        os.kill(process.pid, signal.SIGKILL)
-        process.wait()
-        kills += 1
-    assert process.returncode == 0
-    assert kills >= 2
+    command = ["run", STUDY, "--out", out, "--checkpoint-every", "20"]
+
+    def checkpoints() -> set[Path]:
+        return set(out.rglob("checkpoint-*"))
+
+    for _ in range(4):
+        before = checkpoints()
+        assert Child(*command).kill_when(lambda: len(checkpoints() - before) >= 2) == -signal.SIGKILL  # noqa: B023
+    code, _, said = Child(*command).wait()
+    assert code == 0, said
     assert evaluations(out) == evaluations(whole)
     assert models(out) == models(whole)
 
@@ -106,19 +102,18 @@ def test_a_changed_definition_is_noticed_and_a_changed_comment_is_not(whole: Pat
     shutil.copytree(whole, out)
     text = STUDY.read_text()
 
-    def run_changed(old: str, new: str) -> subprocess.CompletedProcess[str]:
+    def run_changed(old: str, new: str) -> tuple[int, str]:
         assert old in text
         study.write_text(text.replace(old, new))
-        command = [sys.executable, "-m", "fedawe", "run", str(study), "--out", str(out)]
-        return subprocess.run(command, capture_output=True, text=True, check=False)
+        code, _, said = Child("run", study, "--out", out).wait()
+        return code, said
 
-    commented = run_changed("        A, G = received(", "        # checked\n        A, G = received(")
-    assert commented.returncode == 0, commented.stderr
+    assert run_changed("        A, G = received(", "        # checked\n        A, G = received(") == (0, "")
     for old, new in (("median(0)", "nanmedian(0)"), ("t % 7 >= 5", "t % 7 >= 4"), ("np.ones(6)", "2 * np.ones(6)")):
-        changed = run_changed(old, new)
-        assert changed.returncode == 2
-        assert "another definition of" in changed.stderr
-        assert len(changed.stderr.splitlines()) == 1
+        code, said = run_changed(old, new)
+        assert code == 2
+        assert "another definition of" in said
+        assert len(said.splitlines()) == 1
     assert models(out) == models(whole)
 
 

@@ -53,7 +53,7 @@ def show(page: Page, figure: str, article: int = 0) -> None:
 def test_it_draws_everything_without_errors(visit: Visit, out: Path, width: int, scheme: str) -> None:
     page = visit(out / "report.html", width=width, scheme=scheme)
     figures = page.evaluate("[...document.querySelectorAll('[data-figure]')].map(plot => plot.dataset.figure)")
-    assert figures == ["curves", "stripes", "probabilities", "echoes", "staleness", "classes"]
+    assert figures == ["classes", "curves", "stripes", "probabilities", "echoes", "staleness"]
     for figure in figures:
         show(page, figure)
     assert page.evaluate("document.documentElement.scrollWidth") == width  # no scrolling sideways

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import safetensors.torch
 import torch
+from children import Child
 
 import fedawe
 from fedawe.core.errors import UserError
@@ -230,17 +231,16 @@ def test_a_changed_definition_of_a_users_class_is_refused_in_one_line(tmp_path, 
 
     def call(content):
         file.write_text(content)
-        command = [sys.executable, "-m", "fedawe", "run", "--algorithms", f"{file}:Own", "--seeds", "0", "--clients"]
-        flags = ["20", "--model", "softmax", "--rounds", "4", "--out", str(tmp_path / "x")]
-        return subprocess.run([*command, *flags], capture_output=True, text=True, check=False)
+        flags = ["--clients", "20", "--model", "softmax", "--rounds", "4", "--seeds", "0", "--out", tmp_path / "x"]
+        return Child("run", "--algorithms", f"{file}:Own", *flags).wait()
 
-    assert call(text).returncode == 0
+    assert call(text)[0] == 0
     before = result(tmp_path / "x", "Own")
-    again = call(text.replace("'A rule.'", "'Another docstring.'  # and a comment"))
-    assert (again.returncode, "they were already" in again.stdout) == (0, True)
-    changed = call(text.replace("1.0", "2.0"))
-    assert changed.returncode == 2
-    (line,) = changed.stderr.splitlines()
+    code, said, _ = call(text.replace("'A rule.'", "'Another docstring.'  # and a comment"))
+    assert (code, "they were already" in said) == (0, True)
+    code, _, said = call(text.replace("1.0", "2.0"))
+    assert code == 2
+    (line,) = said.splitlines()
     assert line.startswith("fedawe: ")
     assert "was made with another definition of algorithm; choose another --out" in line
     assert result(tmp_path / "x", "Own") == before
@@ -309,15 +309,12 @@ def test_a_second_process_on_the_folder_is_refused(tmp_path):
 
     def tell(_):
         if not seen:
-            code = (
-                f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); from pathlib import Path; "
-                f"import test_runs; test_runs.execute(Path({str(tmp_path / 'x')!r}))"
-            )
-            other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-            seen.append(other.stderr)
+            flags = "--model softmax --clients 20 --rounds 30 --batch 16 --evaluate-every 4 --seeds 0"
+            seen.append(Child("run", "--algorithms", "fedawe", *flags.split(), "--out", tmp_path / "x").wait()[2])
 
     experiment_of(SETTINGS, ["fedavg"], (0,)).run(tmp_path / "x", tell=tell)
-    assert "in use by another process" in seen[0]
+    (line,) = seen[0].splitlines()
+    assert "in use by another process" in line
 
 
 def test_divergence_stops_that_run_and_no_other(tmp_path):
@@ -366,16 +363,9 @@ def test_kill_minus_nine_changes_nothing(tmp_path, command):
         return {path: path.stat().st_mtime_ns for path in killed.rglob("record.jsonl")}
 
     for _ in range(3):
-        process = subprocess.Popen(
-            [sys.executable, "-m", "fedawe", *call, str(killed)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-        )
         before = progress()
-        while progress() == before and process.poll() is None:
-            time.sleep(0.01)
-        time.sleep(draw.uniform(0, 0.15))
-        process.send_signal(signal.SIGKILL)
-        process.communicate()
-        codes.append(process.returncode)
+        child = Child(*call, killed)
+        codes.append(child.kill_when(lambda: progress() != before, draw.uniform(0, 0.15)))  # noqa: B023
     assert -signal.SIGKILL in codes, codes
     for out in (killed, tmp_path / "alone"):
         code, _, said = command(*call, out)
@@ -485,55 +475,42 @@ def test_a_run_that_is_killed_again_and_again_is_named_and_the_others_are_comple
     assert records.read(tmp_path / "x" / "mortal" / "seed-0" / "record.jsonl").status == "unfinished"
 
 
-WAYS = pytest.mark.parametrize("how", [["--jobs", "2"], ["--workers", "2"]], ids=["jobs", "workers"])
+FLAGS = "run --algorithms fedawe fedavg --model softmax --clients 20 --rounds 300 --seeds 0 --checkpoint-every 5 --out"
 
 
-def start(out, *how):
-    flags = ["--model", "softmax", "--clients", "20", "--rounds", "500", "--seeds", "0", "--checkpoint-every", "5"]
-    return subprocess.Popen(
-        [sys.executable, "-m", "fedawe", "run", "--algorithms", "fedawe", "fedavg", *flags, *how, "--out", str(out)],
+def under_way(out, *how):
+    """A command all of whose processes are at work."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "fedawe", *FLAGS.split(), str(out), *how],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,  # a process group of its own, as a terminal gives it
     )
-
-
-def under_way(out, *how):
-    """A command all of whose processes are at work."""
-    process, runs = start(out, *how), 2 if "--jobs" in how else 1
+    before, runs = set(out.rglob("checkpoint-*")), 2 if "--jobs" in how else 1
     while process.poll() is None:
-        if len(list(out.rglob("record.jsonl"))) >= runs and list(out.rglob("checkpoint-*")):
+        if len({path.parent for path in set(out.rglob("checkpoint-*")) - before}) >= runs:
             break
         time.sleep(0.01)
     return process
 
 
-@pytest.fixture(scope="module")
-def alone(tmp_path_factory):
-    """What one process makes of it if nothing stops it."""
-    out = tmp_path_factory.mktemp("alone") / "x"
-    assert "2 of 2 runs complete" in start(out).communicate()[0]
-    return out
-
-
-@WAYS
-def test_ctrl_c_stops_all_processes_and_the_same_command_goes_on(alone, tmp_path, how):
+@pytest.mark.parametrize("how", [["--jobs", "2"], ["--workers", "2"]], ids=["jobs", "workers"])
+def test_no_process_outlives_its_command_and_the_same_command_goes_on(tmp_path, how, command):
+    """A process left behind would write into runs that the next command goes on with, and hold its memory for ever."""
+    for number in (signal.SIGKILL, signal.SIGTERM):
+        process = under_way(tmp_path / "stopped", *how)
+        process.send_signal(number)
+        process.communicate(timeout=60)  # returns when every process that holds the pipe has ended
+        assert process.returncode
     process = under_way(tmp_path / "stopped", *how)
     os.killpg(process.pid, signal.SIGINT)
-    _, said = process.communicate(timeout=60)  # returns when every process that holds the pipe has ended
+    _, said = process.communicate(timeout=60)
     assert process.returncode == 130, said
     assert said.splitlines()[-1] == "fedawe: stopped; the same command continues from the last checkpoint"
     assert "Traceback" not in said
-    assert "2 of 2 runs complete" in start(tmp_path / "stopped", *how).communicate()[0]
+    for out, options in ((tmp_path / "stopped", how), (tmp_path / "alone", [])):
+        code, told, _ = command(*FLAGS.split(), out, *options)
+        assert (code, "2 of 2 runs complete" in told) == (0, True)
     for label in ("fedawe", "fedavg"):
-        assert result(tmp_path / "stopped", label) == result(alone, label)
-
-
-@WAYS
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_no_worker_outlives_its_command(tmp_path, how, number):
-    """It would write into runs that the next command goes on with, and hold its memory for ever."""
-    process = under_way(tmp_path, *how)
-    process.send_signal(number)
-    process.communicate(timeout=30)  # returns when every process that holds the pipe has ended
+        assert result(tmp_path / "stopped", label) == result(tmp_path / "alone", label)

@@ -1,5 +1,6 @@
 from . import tasks as tasks
 from . import testing as testing
+from . import trackers as trackers
 from .algorithms import AREA as AREA
 from .algorithms import CA2FL as CA2FL
 from .algorithms import F3AST as F3AST
@@ -29,9 +30,14 @@ from .algorithms import FedStale as FedStale
 from .algorithms import FedVARP as FedVARP
 from .algorithms import FedYogi as FedYogi
 from .algorithms import LongestAbsent as LongestAbsent
+from .algorithms import Median as Median
 from .algorithms import MimiC as MimiC
+from .algorithms import NormBound as NormBound
 from .algorithms import Oort as Oort
 from .algorithms import PowerOfChoice as PowerOfChoice
+from .algorithms import Private as Private
+from .algorithms import Robust as Robust
+from .algorithms import Trimmed as Trimmed
 from .algorithms import Uniform as Uniform
 from .algorithms import Upload as Upload
 from .algorithms import Weighted as Weighted
@@ -56,6 +62,7 @@ from .tasks import Quadratic as Quadratic
 from .tasks import classification as classification
 from .tasks import digits as digits
 from .tasks import dirichlet_partition as dirichlet_partition
+from .trackers import Tracker as Tracker
 from .training.local import Local as Local
 from .training.local import Rate as Rate
 from .training.optimisers import SGD as SGD

@@ -3,12 +3,15 @@
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Generic, Self, TypeVar
+from typing import Annotated, Generic, Self, TypeVar
 
 import torch
 from torch import Tensor
 
 from fedawe.algorithms.base import State, known_clients
+from fedawe.algorithms.notebook import Shown
+
+Held = Annotated[Mapping[int, Tensor], "one model for each version that some client holds"]
 
 
 @dataclass(frozen=True)
@@ -20,7 +23,7 @@ class Versions(State):
     """
 
     tau: Tensor  # last active round of each client, -1 if never                              [m] int64
-    models: Mapping[int, Tensor]  # tau -> x^{tau + 1}, for every tau that some client has   [d] each
+    models: Held  # tau -> x^{tau + 1}, for every tau that some client has   [d] each
     holders: Mapping[int, int]  # tau -> how many clients have it
 
     @classmethod
@@ -96,7 +99,7 @@ class Versions(State):
 V = TypeVar("V", bound=Versions)
 
 
-class HeldModel(Generic[V]):
+class HeldModel(Shown, Generic[V]):
     """`start` and `model` of an algorithm whose clients begin at the model that they received when last active."""
 
     clip: float | None

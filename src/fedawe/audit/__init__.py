@@ -15,6 +15,7 @@ from fedawe.audit.fleet import Distribution, Fleet, describe
 from fedawe.audit.groups import Groups, Roster, read_roster
 from fedawe.audit.influence import Influence, by_identity, influence
 from fedawe.audit.logs import Log, counted, some
+from fedawe.audit.notebook import summary
 from fedawe.audit.recommend import Advice, advise
 from fedawe.availability.trace import Trace
 from fedawe.core.errors import UserError
@@ -48,7 +49,7 @@ def display(name: str) -> str:
 
 @dataclass(frozen=True)
 class Audit:
-    """What was found."""
+    """Everything that an audit found about a fleet."""
 
     log: Log
     fleet: Fleet
@@ -59,6 +60,10 @@ class Audit:
     rho: float | None  # of the gossip among clients that are ever available; None for very large fleets
     notes: tuple[str, ...]  # on how numbers were obtained
 
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        return summary(repr(self.log.trace), self.fleet.rates, self.influences, self.advice)
+
 
 def audit(
     log: Log | Trace,
@@ -67,7 +72,7 @@ def audit(
     groups: Roster | None = None,
     checkpoints: int = 24,
 ) -> Audit:
-    """Everything that a log tells about the influence of clients.
+    """Audit a log or a trace: the influence of every client under every algorithm, facts of the fleet, and advice.
 
     algorithms   name -> object; the eight of the paper by default
     groups       a table of clients; those that the log has never seen should be in the log's roster already

@@ -1,4 +1,4 @@
-"""`fedawe audit`: say from a log how much influence each client would have, and what to run, before any training."""
+"""`fedawe audit`: Say from a log how much influence each client would have, and what to run, before any training."""
 
 import json
 import shlex

@@ -1,4 +1,4 @@
-"""`fedawe fit`: a model of a fleet, and longer or larger fleets like it."""
+"""`fedawe fit`: Fit a model to a fleet, and draw longer or larger fleets like it."""
 
 import json
 from collections.abc import Iterator

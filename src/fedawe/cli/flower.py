@@ -1,4 +1,4 @@
-"""`fedawe flower`: a federation of real processes on this machine, and the simulator on what happened in it."""
+"""`fedawe flower`: Start a federation of real processes on this machine, and repeat it in the simulator."""
 
 import shlex
 from collections.abc import Callable
@@ -10,6 +10,7 @@ import tyro
 
 from fedawe.core.errors import UserError
 from fedawe.experiments.build import algorithm_spec
+from fedawe.experiments.flags import Word
 from fedawe.results import record as records
 from fedawe.results.record import Line
 
@@ -91,7 +92,7 @@ class Replay:
 
     out: tyro.conf.Positional[Path]
     """the folder that `fedawe flower up` or a server app wrote"""
-    client: str | None = None
+    client: Word = None
     """the client app that trained, as my_app.client_app:app or client.py:app; not needed for the digits"""
 
     def run(self) -> None:

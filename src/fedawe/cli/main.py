@@ -13,7 +13,9 @@ import os
 import re
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from difflib import get_close_matches
+from types import ModuleType
 from typing import Any, Protocol
 
 from fedawe import __version__
@@ -61,7 +63,8 @@ def overview() -> str:
         "",
         *(f"  {verb:<10} {summary(verb)}" for verb in VERBS),
         "",
-        "fedawe VERB --help lists the options of a verb; fedawe --version prints the version.",
+        "  -h, --help  this text; fedawe VERB --help lists the options of a verb",
+        "  --version   the version",
     ]
     return "\n".join(lines)
 
@@ -73,26 +76,51 @@ def parse(arguments: Sequence[str]) -> Verb:
         meant = get_close_matches(name, VERBS, n=1)
         hint = f"perhaps you meant {meant[0]}" if meant else f"choose from {', '.join(VERBS)}"
         raise UserError(f"unknown verb {name!r}; {hint}")
-    import tyro
-
-    said = io.StringIO()
+    module, said = importlib.import_module(f"fedawe.cli.{name}"), io.StringIO()
     try:
         with contextlib.redirect_stderr(said):
-            verb: Verb = tyro.cli(
-                importlib.import_module(f"fedawe.cli.{name}").VERB,
-                prog=f"fedawe {name}",
-                args=rest,
-                config=(tyro.conf.FlagCreatePairsOff, tyro.conf.OmitSubcommandPrefixes),
-            )
-            return verb
+            return _read(module, name, rest)
     except SystemExit as stopped:
         if stopped.code in (0, None):
             raise
-        raise UserError(one_line(said.getvalue(), name)) from None
+        raise UserError(_unknown(module, name, rest) or one_line(said.getvalue(), name)) from None
+
+
+def _read(module: ModuleType, name: str, words: Sequence[str]) -> Verb:
+    import tyro
+
+    asked = {"-h", "--help"} & {*words} and hasattr(module, "description")
+    verb: Verb = tyro.cli(
+        module.VERB,
+        prog=f"fedawe {name}",
+        args=words,
+        description=module.description() if asked else None,
+        config=(tyro.conf.FlagCreatePairsOff, tyro.conf.OmitSubcommandPrefixes),
+    )
+    return verb
+
+
+def _unknown(module: ModuleType, name: str, words: Sequence[str]) -> str | None:
+    """What is to be said of the first option that the verb does not have; None if it has all of them."""
+    path = [word for word in words[:1] if not word.startswith("-")]  # the verb's own verb, if it has such
+    known: set[str] = set()
+    for part in ([], path):
+        text = io.StringIO()
+        with contextlib.redirect_stdout(text), contextlib.redirect_stderr(io.StringIO()), suppress(SystemExit):
+            _read(module, name, [*part, "--help"])
+        known |= set(re.findall(r"^\W*?(?:-h, )?(--[a-z][a-z0-9-]*)", text.getvalue(), re.MULTILINE))
+    for word in words:
+        option = word.partition("=")[0]
+        if re.fullmatch(r"--[A-Za-z][\w-]*", option) and option not in known:
+            meant = get_close_matches(option, known, n=1)
+            return f"unknown option {option}; " + (
+                f"perhaps you meant {meant[0]}" if meant else f"see fedawe {' '.join([name, *path])} --help"
+            )
+    return None
 
 
 def one_line(box: str, verb: str) -> str:
-    """The first part of a framed message, and what was perhaps meant, without frame or line breaks.
+    """The first part of a framed message, without frame or line breaks.
 
     >>> one_line("╭─ Value error ─╮\\n│ Error parsing --rounds: no. │\\n│ ──── │\\n│ see -h │\\n╰──╯", "run")
     'Error parsing --rounds: no; see fedawe run --help'
@@ -107,9 +135,7 @@ def one_line(box: str, verb: str) -> str:
     if "╭" not in box:  # where the terminal has no such characters, the title is a part of its own
         del parts[0]
     said = " ".join(parts[0]).rstrip(".")
-    meant = [line for part in parts[1:] if part and part[0].startswith("Perhaps you meant") for line in part]
-    option = next((line for line in meant if line.startswith("--")), None)
-    return f"{said}; {f'perhaps you meant {option}' if option else f'see fedawe {verb} --help'}"
+    return f"{said}; see fedawe {verb} --help"
 
 
 def main() -> None:
@@ -132,3 +158,8 @@ def main() -> None:
     except BrokenPipeError:  # the reader of our output left, as in `fedawe trace show x | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
+    except OSError as error:
+        if error.filename is None:  # not about a file of the user
+            raise
+        print(f"fedawe: {str(error.filename)[:200]}: {error.strerror}", file=sys.stderr)
+        sys.exit(2)

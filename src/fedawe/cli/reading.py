@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from fedawe.experiments.flags import Names, Word
+from fedawe.experiments.flags import Names, Word, hint
 
 if TYPE_CHECKING:
     from fedawe.audit.logs import Log, Reader
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class Reading:
     """How to read a log."""
 
-    paths: tyro.conf.Positional[tuple[Path, ...]]
+    paths: tyro.conf.Positional[Annotated[tuple[Path, ...], hint]]
     """a trace (.npz, .csv); a log of check-ins, sessions or events (CSV, JSON lines, parquet; files, patterns,
     folders); device events (.json file or folder); or a database, with --query"""
     round_length: Annotated[Word, tyro.conf.arg(name="round")] = None

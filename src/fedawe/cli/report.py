@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from fedawe.experiments.results import Results
     from fedawe.results.standings import Comparison
+    from fedawe.results.tables import Table as ResultTable
 
 
 @dataclass(frozen=True)
@@ -79,24 +80,32 @@ class ReportCommand:
 
 def print_summary(results: "Results", console: "Console | None" = None) -> None:
     """The result table and what it says, for a terminal."""
-    from rich import box
     from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
 
     from fedawe.report.words import words
     from fedawe.results.summary import summary_table
 
     console = console or Console()
     comparison = results.compare()
-    table, said = summary_table(comparison), words(comparison)
+    said = words(comparison)
+    print_table(summary_table(comparison), console)
+    for line in (*said.warnings, said.headline):
+        console.print(line, highlight=False, markup=False)
+
+
+def print_table(table: "ResultTable", console: "Console") -> None:
+    """A table for a terminal of 80 columns."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
     shown = Table(
         box=box.SIMPLE_HEAD,
         title=table.caption,
         title_justify="left",
         title_style="italic",
         show_edge=False,
-        pad_edge=False,  # 80 columns are enough
+        pad_edge=False,
     )
     for column in table.columns:
         shown.add_column(column.title, justify="right" if column.numeric else "left")
@@ -104,8 +113,6 @@ def print_summary(results: "Results", console: "Console | None" = None) -> None:
         shown.add_row(*(Text(cell.text, style="bold" if cell.strong else "") for cell in row))
     console.print(shown)
     console.print()
-    for line in (*said.warnings, said.headline):
-        console.print(line, highlight=False, markup=False)
 
 
 VERB = ReportCommand

@@ -3,6 +3,7 @@
 import dataclasses
 import shlex
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,14 +20,15 @@ UNSAID = (-2,)  # seeds that nobody asks for: the default is that of the study o
 if TYPE_CHECKING:
     from fedawe.experiments.experiment import Experiment
     from fedawe.experiments.results import Results
+    from fedawe.trackers import Tracker
 
 
 @dataclass(frozen=True)
 class RunCommand:
     """Compare algorithms under the same availability of clients; the same command again resumes.
 
-    Algorithms: fedawe fedavg fedavg-all fedavg-known fedau f3ast mifa fedvarp; those of installed plug-ins; and your
-    own, as in my.rules:Mine:beta=0.9 or rules.py:Mine.
+    Algorithms are those listed below, those of installed plug-ins, and your own, as in my.rules:Mine:beta=0.9 or
+    rules.py:Mine.
     """
 
     study: tyro.conf.Positional[File] = None
@@ -38,11 +40,15 @@ class RunCommand:
     """each seed has its own partition, trace and initial model, shared by all algorithms (default: 0 1 2)"""
     out: Path = Path("runs/latest")
     """folder of records and models"""
+    track: Names = ()
+    """show runs while they go on in mlflow, tensorboard or wandb, with options as in mlflow:uri=http://localhost:5000
+    or wandb:mode=offline; or in a tracker of your own: my.tools:Chat, tools.py:Chat"""
     execution: tyro.conf.OmitArgPrefixes[Execution] = field(default_factory=Execution)
 
     def run(self) -> None:
         """Run what has not run yet."""
-        run_shown(self.experiment(), self.out, self.execution)
+        experiment = self.experiment()
+        run_shown(experiment, self.out, self.execution, [tracker_of(text) for text in self.track])
         print(f"compare them: fedawe report {shlex.quote(str(self.out))}")
 
     def experiment(self) -> "Experiment":
@@ -65,14 +71,42 @@ class RunCommand:
         )
 
 
-def run_shown(experiment: "Experiment", out: Path, execution: Execution) -> "Results":
+def description() -> str:
+    """What `fedawe run --help` begins with: every algorithm with its options and their defaults."""
+    import inspect
+
+    from fedawe.algorithms import ALGORITHMS
+
+    lines = []
+    for name, algorithm in ALGORITHMS.items():
+        given = inspect.signature(algorithm).parameters.values()
+        plain = (bool, int, float, str, type(None))
+        options = [f"{each.name}={each.default if isinstance(each.default, plain) else '...'}" for each in given]
+        lines.append(f"  {name}{':' if options else ''}{','.join(options)}")
+    return "\n".join([inspect.cleandoc(RunCommand.__doc__ or ""), "", *lines])
+
+
+def tracker_of(text: str) -> "Tracker":
+    """A tracker as written: `mlflow`, `wandb:mode=offline`."""
+    from fedawe.experiments import names
+    from fedawe.trackers import TRACKERS
+
+    found: Tracker = names.parse(text, "trackers", TRACKERS).build()
+    return found
+
+
+def run_shown(
+    experiment: "Experiment", out: Path, execution: Execution, trackers: "Sequence[Tracker]" = ()
+) -> "Results":
     """Run an experiment with progress, and say in the end what became of its runs."""
     from fedawe.cli.show import progress
 
     total = len(experiment.algorithms) * len(experiment.seeds)
     command = shlex.join(["fedawe", *sys.argv[1:]])
     with progress(total) as shown:
-        results = experiment.run(out, command=command, tell=shown.tell, warn=shown.warn, **vars(execution))
+        results = experiment.run(
+            out, trackers=trackers, command=command, tell=shown.tell, warn=shown.warn, **vars(execution)
+        )
     labels, seeds = set(experiment.algorithms), set(experiment.seeds)
     found = [run for run in results.runs.runs if run.label in labels and run.seed in seeds]
     for run in found:

@@ -1,4 +1,4 @@
-"""`fedawe theory`: print what the paper's theory says about given probabilities or a trace, in numbers."""
+"""`fedawe theory`: Print what the paper's theory says about given probabilities or a trace, in numbers."""
 
 import json
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from fedawe.experiments.flags import File, Numbers, Whole
 
 @dataclass(frozen=True)
 class Theory:
-    """Print mixing, staleness, learning-rate conditions, bounds and costs, with the paper's lines and tighter ones."""
+    """Print mixing, staleness, conditions on learning rates, bounds and costs: the paper's, and tighter ones."""
 
     p: Numbers = (0.1,)
     """base probabilities: one for all clients or one for each"""
@@ -33,7 +33,7 @@ class Theory:
     gap: float = 1.0
     """F(x0) - F*"""
     parameters: int = 273_706
-    """d, for memory and bytes sent (default: the paper's network for SVHN)"""
+    """d, for memory and bytes sent; that of the paper's network for SVHN if it is not given"""
     json: bool = False
     """print JSON and nothing else"""
 

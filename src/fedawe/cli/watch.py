@@ -1,4 +1,4 @@
-"""`fedawe watch`: show a run or a deployment while it goes on, on a page that refreshes itself."""
+"""`fedawe watch`: Show a run or a deployment while it goes on, on a page that refreshes itself."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +13,7 @@ class Watch:
     folder: tyro.conf.Positional[Path]
     """what `fedawe run`, `fedawe flower up` or a Flower strategy with `out` writes to"""
     port: int = 0
-    """on which the page is served, on this machine only (default: a free one)"""
+    """on which the page is served, on this machine only; 0 takes a free one"""
 
     def run(self) -> None:
         """Serve until stopped."""

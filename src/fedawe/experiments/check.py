@@ -10,7 +10,7 @@ from safetensors import SafetensorError
 from fedawe.availability.trace import Trace
 from fedawe.core.errors import UserError
 from fedawe.core.files import read_npz
-from fedawe.experiments import checkpoint
+from fedawe.experiments import checkpoint, tracking
 from fedawe.experiments.run import MODEL
 from fedawe.results import record as records
 from fedawe.results.head import HEAD, read_head
@@ -26,6 +26,9 @@ def problems(folder: Path) -> Iterator[str]:
     for path in heads:
         if read_head(path) is None:
             yield f"{path}: is damaged; run the same command again to write it again"
+    for path in sorted(folder.rglob(tracking.NAME)):
+        if read_head(path) is None:
+            yield f"{path}: is damaged; trackers receive all runs of the folder again, as new ones"
     for path in sorted(folder.rglob("*.npz")):
         yield from _npz(path)
     for path in found:

@@ -1,13 +1,15 @@
 """How runs are executed, as flags; PyTorch is imported only where it is needed, so that a parser is quick."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from fedawe.core.errors import UserError
-from fedawe.experiments.flags import Whole
+from fedawe.experiments.flags import Whole, hint, one_of
 
 if TYPE_CHECKING:
     import torch
+
+Device = Literal["cpu", "cuda"]
 
 
 @dataclass(frozen=True)
@@ -21,7 +23,7 @@ class Execution:
     """processes that share the clients of a round (default: all cores where rounds are long)"""
     jobs: int = 1
     """runs at once, with one core each"""
-    device: Literal["cpu", "cuda"] | None = None
+    device: Annotated[Device | None, hint, one_of(Device)] = None
     """where to compute (default: a CUDA device if there is one)"""
     checkpoint_every: int = 50
     """rounds between two checkpoints"""

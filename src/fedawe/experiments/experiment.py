@@ -2,6 +2,8 @@
 
 import dataclasses
 import os
+from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,8 @@ from fedawe.experiments.execution import Execution
 from fedawe.experiments.results import Results, load
 from fedawe.experiments.run import Tell, Warn
 from fedawe.experiments.schedule import run_all
+from fedawe.experiments.tracking import Tracking
+from fedawe.trackers.base import Tracker
 from fedawe.training.engines import one_thread
 
 
@@ -46,6 +50,7 @@ class Experiment(Definition):
         self,
         out: str | os.PathLike[str],
         *,
+        trackers: Sequence[Tracker] = (),
         command: str = "",
         tell: Tell = lambda _: None,
         warn: Warn = print,
@@ -54,6 +59,7 @@ class Experiment(Definition):
         """Run what has not run yet, and read everything back; the same call again resumes after any interruption.
 
         out        folder of records and models
+        trackers   are told of every evaluation while runs go on, as fedawe.trackers.MLflow() is (see `Tracker`)
         command    how to repeat it, for the report
         tell       is called after every round with a `Progress`
         warn       is called with a sentence when something is repaired or unusual
@@ -62,7 +68,11 @@ class Experiment(Definition):
         known = [each.name for each in dataclasses.fields(Execution)]
         if unknown := sorted(set(execution) - set(known)):
             raise UserError(f"run has no option {unknown[0]!r}; it has {', '.join(known)}")
-        with one_thread():  # one thread a process: bits stay the same, and many small products want no more
-            for _ in run_all(self, Path(out), Execution(**execution), command=command, tell=tell, warn=warn):
-                pass
+        if unfit := [each for each in trackers if not isinstance(each, Tracker)]:
+            raise UserError(f"a tracker is a {type(unfit[0]).__name__}; expected an object of a fedawe.Tracker")
+        tracking = Tracking(Path(out), trackers, self.is_evaluated, warn)
+        tell = tracking.telling(tell)
+        with one_thread(), closing(tracking):  # one thread a process: many small products want no more
+            for record in run_all(self, Path(out), Execution(**execution), command=command, tell=tell, warn=warn):
+                tracking.ended(record)
         return load(out)

@@ -2,12 +2,10 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import tyro
 from tyro.constructors import PrimitiveConstructorSpec
-
-_hint = tyro.conf.arg(help_behavior_hint="")
 
 
 def _one(read: Callable[[str], Any], metavar: str, *kinds: type) -> PrimitiveConstructorSpec[Any]:
@@ -20,13 +18,28 @@ def _one(read: Callable[[str], Any], metavar: str, *kinds: type) -> PrimitiveCon
     )
 
 
-Whole = Annotated[int | None, _hint, _one(int, "INT", int)]
-Number = Annotated[float | None, _hint, _one(float, "FLOAT", float, int)]
-Word = Annotated[str | None, _hint, _one(str, "STR", str)]
-File = Annotated[Path | None, _hint, _one(Path, "PATH", Path)]
+def one_of(words: Any) -> PrimitiveConstructorSpec[Any]:
+    """A flag that may be omitted and takes one of the words of a Literal."""
+    known = get_args(words)
+    return PrimitiveConstructorSpec(
+        nargs=1,
+        metavar="{" + ",".join(known) + "}",
+        choices=known,
+        instance_from_str=lambda given: given[0],
+        is_instance=lambda value: value is None or value in known,
+        str_from_instance=lambda value: [str(value)],
+    )
+
+
+hint = tyro.conf.arg(help_behavior_hint="")  # the text of the flag says what its default is
+
+Whole = Annotated[int | None, hint, _one(int, "INT", int)]
+Number = Annotated[float | None, hint, _one(float, "FLOAT", float, int)]
+Word = Annotated[str | None, hint, _one(str, "STR", str)]
+File = Annotated[Path | None, hint, _one(Path, "PATH", Path)]
 Pair = Annotated[
     tuple[int, int] | None,
-    _hint,
+    hint,
     PrimitiveConstructorSpec(
         nargs=2,
         metavar="INT INT",
@@ -35,6 +48,6 @@ Pair = Annotated[
         str_from_instance=lambda value: [str(each) for each in value or ()],
     ),
 ]
-Numbers = Annotated[tuple[float, ...], _hint]
-Wholes = Annotated[tuple[int, ...], _hint]
-Names = Annotated[tuple[str, ...], _hint]
+Numbers = Annotated[tuple[float, ...], hint]
+Wholes = Annotated[tuple[int, ...], hint]
+Names = Annotated[tuple[str, ...], hint]

@@ -1,9 +1,9 @@
 """Algorithms, tasks, dynamics and partitions as people write them: `fedau:K=20`, `my.rules:Mine:beta=0.9`.
 
 A name is one of this package's, one that an installed package registers through an entry point (groups
-`fedawe.algorithms`, `fedawe.tasks`, `fedawe.availability`, `fedawe.partitions`), or says where to find the object: a
-module that can be imported or the path of a Python file, a colon, and the name in it. Options follow after a further
-colon.
+`fedawe.algorithms`, `fedawe.tasks`, `fedawe.availability`, `fedawe.partitions`, `fedawe.trackers`), or says where to
+find the object: a module that can be imported or the path of a Python file, a colon, and the name in it. Options follow
+after a further colon.
 """
 
 import dataclasses
@@ -23,14 +23,18 @@ import cloudpickle
 
 from fedawe.core.errors import UserError
 
-Group = Literal["algorithms", "tasks", "availability", "partitions", "choosers", "optimisers"]
+Group = Literal[
+    "algorithms", "tasks", "availability", "partitions", "choosers", "aggregators", "optimisers", "trackers"
+]
 ONE: Mapping[Group, str] = {
     "algorithms": "algorithm",
     "tasks": "task",
     "availability": "dynamics",
     "partitions": "partition",
     "choosers": "way to choose clients",
+    "aggregators": "robust aggregation",
     "optimisers": "optimiser",
+    "trackers": "tracker",
 }
 
 

@@ -2,10 +2,12 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from fedawe.experiments.flags import File, Number, Numbers, Pair, Whole, Word
+from fedawe.experiments.flags import File, Number, Numbers, Pair, Whole, Word, hint, one_of
 
+Model = Literal["softmax", "mlp", "cnn", "paper", "lstm"]
+Augment = Literal["none", "image", "batch"]
 OWN = ("eta0", "clip_grad")  # what an algorithm may have of its own in how its clients train
 
 
@@ -18,7 +20,7 @@ class Settings:
     synthetic:alpha=0.5,beta=0.5), quadratic (the paper's Example 1), the path of your own .npz, .csv or .parquet or of
     a folder of LEAF, a data set added with `fedawe data` (svhn, cifar10, cinic10), or a task of your own:
     my.tasks:Text, tasks.py:Text"""
-    model: Literal["softmax", "mlp", "cnn", "paper", "lstm"] | None = None
+    model: Annotated[Model | None, hint, one_of(Model)] = None
     """network (default: paper, the paper's own, for sets of `fedawe data`; lstm for chars; softmax for synthetic; mlp
     for the others)"""
     image_size: Whole = None
@@ -55,11 +57,14 @@ class Settings:
     choose: Word = None
     """ask only some of the available clients: uniform:k=20, longest-absent:k=20, power-of-choice:d=40,k=20, oort:k=20
     (default: all; F3AST's own is f3ast:capacity=20)"""
+    aggregate: Word = None
+    """robust aggregation, in the place of the mean over the active clients: trimmed:share=0.1, median, norm-bound:c=1
+    (for fedawe, fedavg and fedprox; default: the mean)"""
     batch: Whole = None
     """samples per step; a client that has fewer uses all (default 128 for sets of `fedawe data`, else 32)"""
     batches: Literal["iid", "epochs"] = "iid"
     """iid: drawn anew in every step; epochs: shuffled epochs that go on from round to round, as in the authors' code"""
-    augment: Literal["none", "image", "batch"] | None = None
+    augment: Annotated[Augment | None, hint, one_of(Augment)] = None
     """random crops, and flips except for svhn: of each image, or of a whole batch alike as in the authors' code
     (default: image for sets of `fedawe data`, else none)"""
     clip_grad: Number = None

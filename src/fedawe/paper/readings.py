@@ -1,14 +1,15 @@
 """What `fedawe reproduce` lets people choose: how to read the paper, and which part of an item to make."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
-from fedawe.experiments.flags import Names
+from fedawe.experiments.flags import Names, hint, one_of
 
 Clip = Literal["update", "gradient", "none"]
 Whom = Literal["fedawe", "all"]
 Evaluate = Literal["mean", "latest", "received"]
 RateKind = Literal["paper", "equal", "tuned"]
+Crops = Literal["image", "batch"]
 
 
 @dataclass(frozen=True)
@@ -23,9 +24,9 @@ class Readings:
     evaluate: Evaluate = "mean"
     """mean: each method's own model, x-bar for FedAWE; latest: the last aggregate for all; received: for all the mean
     of the models that clients received last, which x-bar is"""
-    augment: Literal["image", "batch"] | None = None
+    augment: Annotated[Crops | None, hint, one_of(Crops)] = None
     """random crops of each image (text) or of a batch alike (code) (default: image for paper, none for the others)"""
-    rates: RateKind | None = None
+    rates: Annotated[RateKind | None, hint, one_of(RateKind)] = None
     """learning rates: paper (its table 7), equal (the same for all algorithms), or tuned (found by search for each)
     (default: paper for paper, equal for smoke, tuned for the others)"""
 

@@ -11,6 +11,7 @@ from plotly.offline import get_plotlyjs
 from fedawe.core.files import write_atomically
 from fedawe.core.palette import looks
 from fedawe.report.figures import figures
+from fedawe.report.influence import Counts, counts, drawn
 from fedawe.report.words import Words, suite_words, words
 from fedawe.results.curves import speed_table
 from fedawe.results.fields import said
@@ -49,8 +50,14 @@ class Section:
     forest: tuple[Forest, ...]
     speed: Table | None
     classes: Table | None
+    counts: Counts | None
     each_run: Table
     made_with: dict[str, str]
+
+    @property
+    def bars(self) -> str:
+        """The influence of every client, as HTML."""
+        return "" if self.counts is None else drawn(self.comparison, self.counts)
 
     @property
     def direction(self) -> str:
@@ -105,6 +112,7 @@ def _section(n: int, name: str, comparison: Comparison) -> Section:
         forest=_forest(comparison),
         speed=speed_table(comparison),
         classes=class_table(comparison),
+        counts=counts(comparison.runs),
         each_run=_runs(comparison),
         made_with=_made_with(comparison.runs),
     )

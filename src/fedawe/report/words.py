@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedawe.core.metric import Metric
+from fedawe.report import influence
 from fedawe.report.grammar import counted, listed, sentence
 from fedawe.report.notes import method, warnings
 from fedawe.results.folder import RunSet
@@ -41,10 +42,11 @@ class Words:
 def words(comparison: Comparison) -> Words:
     """The experiment summed up."""
     about = {
+        "Influence": influence.told(comparison, influence.counts(comparison.runs)),
+        "Class by class": _classes(comparison),
         "Best on average": _best(comparison),
         "Against the baseline": _against_baseline(comparison),
         **_further_models(comparison),
-        "Class by class": _classes(comparison),
         "Availability": _availability(comparison.runs),
         "Memory": _versions(comparison.runs),
     }
@@ -204,7 +206,13 @@ def _versions(runs: RunSet) -> list[str]:
 
 def _availability(runs: RunSet) -> list[str]:
     if not runs.traces:
-        return []
+        if runs.problems or not any(clients.p is not None for clients in runs.clients.values()):
+            return []
+        clients, rounds = (runs.settings.get(name, 0) for name in ("clients", "rounds"))
+        return [
+            f"The availability of {clients:,} clients over {rounds:,} rounds was drawn round by round and is not kept; "
+            "the experiment and the probabilities of the clients determine it."
+        ]
     traces = list(runs.traces.values())
     active = np.concatenate([trace.on.sum(1) for trace in traces])
     echoes = np.concatenate([trace.echoes() for trace in traces])

@@ -4,13 +4,13 @@ import io
 import shutil
 import uuid
 import warnings
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from fedawe.core.errors import UserError
 from fedawe.core.files import new_folder, write_atomically
-from fedawe.results.fields import settings_of
+from fedawe.results.fields import Settings, settings_of
 from fedawe.results.folder import RunResult, RunSet
 from fedawe.results.frame import Warn, below
 from fedawe.results.head import folder_name
@@ -56,7 +56,7 @@ def write_tensorboard(folder: Path, out: Path, warn: Warn = warnings.warn) -> No
     try:
         for place, experiment, run in runs:
             if run.record.evaluations:
-                settings = {"folder": place, "label": run.label, **settings_of(run.header)}
+                settings: Settings = {"folder": place, "label": run.label, **settings_of(run.header)}
                 under = experiment.path.relative_to(folder) / folder_name(run.label) / f"seed-{run.seed}"
                 write_atomically(new_folder(fresh / under) / NAME, _file(experiment, run, settings))
         _swap(fresh, out)
@@ -88,34 +88,54 @@ def _swap(fresh: Path, out: Path) -> None:
     shutil.rmtree(old)
 
 
-def _file(experiment: RunSet, run: RunResult, settings: dict[str, Any]) -> bytes:
+def _file(experiment: RunSet, run: RunResult, settings: Settings) -> bytes:
     """An event file: its version, the settings for the tab HPARAMS, and all scalars.
 
     The record does not say when the run began; it was last written to when it ended, so many seconds later.
     """
-    from tensorboard.compat.proto.event_pb2 import Event  # type: ignore[import-untyped]
-    from tensorboard.compat.proto.summary_pb2 import Summary  # type: ignore[import-untyped]
-    from tensorboard.plugins.hparams.summary_v2 import hparams_pb  # type: ignore[import-untyped]
-    from tensorboard.summary.writer.record_writer import RecordWriter  # type: ignore[import-untyped]
-
     began = run.record.path.stat().st_mtime - (run.seconds or 0.0)
-    file = io.BytesIO()
-    writer = RecordWriter(file)
-    writer.write(Event(wall_time=began, file_version="brain.Event:2").SerializeToString())
-    # Without the seed: TensorBoard takes runs that differ in nothing else for trials of one, and shows their mean.
-    plain = {name: value for name, value in settings.items() if value is not None}
-    writer.write(Event(wall_time=began, summary=hparams_pb(plain, start_time_secs=began)).SerializeToString())
     variants = variants_of(experiment)
     declared = {metric.name for metric in metrics_of(experiment) if metric.better is not None}
-    for line in run.lines:
-        values = [Summary.Value(tag=name, simple_value=number) for name, number in scalars(line, variants, declared)]
-        at = began + float(line.get("elapsed_seconds", 0.0))
-        writer.write(Event(wall_time=at, step=line["round"], summary=Summary(value=values)).SerializeToString())
+    events = [
+        evaluation_event(began + float(line.get("elapsed_seconds", 0.0)), line, variants, declared)
+        for line in run.lines
+    ]
+    return first_events(settings, began) + b"".join(events)
+
+
+def first_events(settings: Settings, at: float) -> bytes:
+    """What an event file begins with.
+
+    The settings are without the seed: TensorBoard takes runs that differ in nothing else for trials of one, and shows
+    their mean.
+    """
+    from tensorboard.plugins.hparams.summary_v2 import hparams_pb  # type: ignore[import-untyped]
+
+    plain = {name: value for name, value in settings.items() if value is not None}
+    return _event(at, file_version="brain.Event:2") + _event(at, summary=hparams_pb(plain, start_time_secs=at))
+
+
+def evaluation_event(
+    at: float, line: Mapping[str, Any], variants: Sequence[str] = (), declared: Container[str] = ()
+) -> bytes:
+    """All numbers of an evaluation."""
+    from tensorboard.compat.proto.summary_pb2 import Summary  # type: ignore[import-untyped]
+
+    values = [Summary.Value(tag=name, simple_value=number) for name, number in scalars(line, variants, declared)]
+    return _event(at, step=line["round"], summary=Summary(value=values))
+
+
+def _event(at: float, **fields: Any) -> bytes:
+    from tensorboard.compat.proto.event_pb2 import Event  # type: ignore[import-untyped]
+    from tensorboard.summary.writer.record_writer import RecordWriter  # type: ignore[import-untyped]
+
+    file = io.BytesIO()
+    RecordWriter(file).write(Event(wall_time=at, **fields).SerializeToString())
     return file.getvalue()
 
 
 def scalars(
-    line: dict[str, Any], variants: Sequence[str] = (), declared: Container[str] = ()
+    line: Mapping[str, Any], variants: Sequence[str] = (), declared: Container[str] = ()
 ) -> Iterator[tuple[str, float]]:
     """The numbers of an evaluation, by tag."""
     for name, value in line.items():

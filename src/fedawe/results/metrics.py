@@ -1,6 +1,6 @@
 """Which numbers the evaluations of an experiment have, and by which of them algorithms are ranked."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -31,15 +31,25 @@ def metrics_of(runs: RunSet) -> tuple[Metric, ...]:
 
 def variants_of(runs: RunSet) -> tuple[str, ...]:
     """The prefixes of further models: `latest` if evaluations have latest_test_accuracy and so on."""
-    found: dict[str, None] = {}
     declared = _declared(runs)
-    for line in _ends(runs):
-        own = [name for name, metric in declared.items() if metric.better is not None and name in line]
-        for name in line if own else ():
-            variant = name.removesuffix(f"_{own[0]}")
-            if variant != name and name not in declared and all(f"{variant}_{each}" in line for each in own):
-                found[variant] = None
+    return tuple(dict.fromkeys(variant for line in _ends(runs) for variant in variants_in(line, declared)))
+
+
+def variants_in(line: Mapping[str, Any], declared: Mapping[str, Metric]) -> tuple[str, ...]:
+    """The prefixes of further models in one evaluation."""
+    own = [name for name, metric in declared.items() if metric.better is not None and name in line]
+    found: dict[str, None] = {}
+    for name in line if own else ():
+        variant = name.removesuffix(f"_{own[0]}")
+        if variant != name and name not in declared and all(f"{variant}_{each}" in line for each in own):
+            found[variant] = None
     return tuple(found)
+
+
+def declared_in(header: Mapping[str, Any]) -> dict[str, Metric]:
+    """The metrics that a header declares, in their order."""
+    found = [Metric.from_fields(fields) for fields in header.get("metrics") or [] if isinstance(fields, dict)]
+    return {metric.name: metric for metric in found if metric is not None}
 
 
 def deciding(runs: RunSet, name: str | None = None) -> tuple[Metric, str]:
@@ -87,10 +97,8 @@ def _declared(runs: RunSet) -> dict[str, Metric]:
     """All that the headers declare, in their order."""
     out: dict[str, Metric] = {}
     for label in runs.labels:
-        for fields in runs.header(label).get("metrics") or []:
-            metric = Metric.from_fields(fields) if isinstance(fields, dict) else None
-            if metric is not None:
-                out.setdefault(metric.name, metric)
+        for name, metric in declared_in(runs.header(label)).items():
+            out.setdefault(name, metric)
     return out
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from fedawe.core.files import new_folder
+from fedawe.report.plots.bias import bias_figure
 from fedawe.report.plots.outcome import class_figure, curve_figure, difference_figure, metrics_figure
 from fedawe.report.plots.style import USUAL, ImageFormat, Size, save
 from fedawe.report.plots.traces import (
@@ -22,6 +23,7 @@ __all__ = [
     "ImageFormat",
     "Size",
     "availability_figure",
+    "bias_figure",
     "class_figure",
     "curve_figure",
     "difference_figure",
@@ -39,6 +41,7 @@ FIGURES: dict[str, Callable[[Comparison, Size], Figure | None]] = {
     "metrics": metrics_figure,
     "differences": difference_figure,
     "classes": class_figure,
+    "bias": bias_figure,
     "partition": lambda comparison, size: partition_figure(comparison.runs, size),
     "probabilities": lambda comparison, size: probability_figure(comparison.runs, size),
     "availability": lambda comparison, size: availability_figure(comparison.runs, size),

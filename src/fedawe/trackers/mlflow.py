@@ -1,0 +1,86 @@
+"""Runs in MLflow: a run for every algorithm and seed, its settings as parameters, its metrics over the rounds."""
+
+import os
+import re
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from fedawe.core.errors import UserError
+from fedawe.core.files import brief
+from fedawe.trackers.base import TrackedRun, Tracker, needs, numbers
+
+TAG = "fedawe.run"  # holds the id of a run, by which it is found again
+AT_ONCE = 1000  # metrics that MLflow takes in one call
+STATUS = {"complete": "FINISHED", "diverged": "FAILED", "unfinished": "KILLED"}
+
+
+class MLflow(Tracker):
+    """MLflow, local or on a server.
+
+    uri         of the tracking server or store (default: $MLFLOW_TRACKING_URI, or what MLflow takes by itself)
+    experiment  of MLflow, in which the runs are (default: $MLFLOW_EXPERIMENT_NAME, or fedawe)
+    """
+
+    def __init__(self, uri: str | None = None, experiment: str | None = None) -> None:
+        self._mlflow: Any = needs("mlflow", "mlflow")
+        self.uri = uri or str(self._mlflow.get_tracking_uri())
+        self.experiment = experiment or os.environ.get("MLFLOW_EXPERIMENT_NAME") or "fedawe"
+        try:
+            self._client: Any = self._mlflow.MlflowClient(self.uri)
+        except Exception as error:  # whatever a store raises that cannot be opened
+            raise UserError(f"MLflow cannot use {self.uri} ({brief(error)})") from None
+        self._runs: dict[str, str] = {}  # ours -> MLflow's
+        self._resumed: set[str] = set()  # until their first evaluation
+
+    @property
+    def destination(self) -> str:
+        """The server or store, and the experiment."""
+        return f"mlflow {self.uri} {self.experiment}"
+
+    def started(self, run: TrackedRun) -> int:
+        """Find the run by its tag, or make it."""
+        client, found = self._client, self._client.get_experiment_by_name(self.experiment)
+        place = client.create_experiment(self.experiment) if found is None else found.experiment_id
+        before = client.search_runs([place], f"tags.`{TAG}` = '{run.id}'")
+        if before:
+            theirs = before[0]
+            client.update_run(theirs.info.run_id, status="RUNNING")
+            self._resumed.add(run.id)
+        else:
+            theirs = client.create_run(place, run_name=run.name, tags={TAG: run.id})
+        self._runs[run.id] = theirs.info.run_id
+        self._settings(run, theirs)
+        # The metric `round` is written last, so all others of its steps are there.
+        return max((each.step for each in client.get_metric_history(theirs.info.run_id, "round")), default=-1)
+
+    def _settings(self, run: TrackedRun, theirs: Any) -> None:
+        """As parameters, which cannot be changed: those that are there stay, as `rounds` of a run that is extended."""
+        known = theirs.data.params
+        settings = {_name(name): str(value) for name, value in run.settings.items()}
+        params = [self._mlflow.entities.Param(name, value) for name, value in settings.items() if name not in known]
+        for n in range(0, len(params), 100):
+            self._client.log_batch(theirs.info.run_id, params=params[n : n + 100])
+
+    def evaluated(self, run: TrackedRun, rounds: int, metrics: Mapping[str, Any]) -> None:
+        """One step of every metric."""
+        theirs, values = self._runs[run.id], {_name(name): value for name, value in numbers(metrics).items()}
+        if run.id in self._resumed:  # a store of files may hold some metrics of this step: not all are written at once
+            self._resumed.remove(run.id)
+            values = {name: value for name, value in values.items() if not self._has(theirs, name, rounds)}
+        now = int(time.time() * 1000)
+        batch = [self._mlflow.entities.Metric(name, float(value), now, rounds) for name, value in values.items()]
+        for n in range(0, len(batch), AT_ONCE):
+            self._client.log_batch(theirs, metrics=batch[n : n + AT_ONCE])
+
+    def _has(self, theirs: str, name: str, step: int) -> bool:
+        return any(each.step == step for each in self._client.get_metric_history(theirs, name))
+
+    def finished(self, run: TrackedRun, status: str) -> None:
+        """Its status in MLflow."""
+        self._client.set_terminated(self._runs.pop(run.id), STATUS[status])
+
+
+def _name(name: str) -> str:
+    """With the characters that MLflow allows."""
+    return re.sub(r"[^\w\-. /]", "_", name)
