@@ -23,6 +23,7 @@ class FedAvg(OneGlobalModel[ServerState]):
 
     The model is biased towards the clients that are active most often.
 
+    >>> import torch
     >>> fedavg = FedAvg()
     >>> state = fedavg.init(torch.zeros(1), m=3)
     >>> state = fedavg.aggregate(state, 0, torch.tensor([0, 2]), torch.tensor([[1.0], [3.0]]))
@@ -66,6 +67,7 @@ class FedAvgAll(OneGlobalModel[ServerState]):
 
     Its steps are short, and the model is biased towards clients with a large p_i.
 
+    >>> import torch
     >>> fedavg_all = FedAvgAll()
     >>> state = fedavg_all.init(torch.zeros(1), m=4)
     >>> state = fedavg_all.aggregate(state, 0, torch.tensor([0, 2]), torch.tensor([[1.0], [3.0]]))
