@@ -1,6 +1,7 @@
-"""How long an audit takes: a large trace for all eight algorithms, and a log of two million check-ins from the file on.
+"""How long an audit takes: a large trace for all eight algorithms, a log of two million check-ins from the file on, and
+12 combinations of round length, cohort and requirement over four weeks of sessions.
 
-Run: python benchmarks/audit.py [--clients 10000 --rounds 5000 --rows 2000000]
+Run: python benchmarks/audit.py [--clients 10000 --rounds 5000 --rows 2000000 --only what-if]
 """
 
 import argparse
@@ -15,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from fedawe.audit import audit, logs
+from fedawe.audit import audit, logs, whatif
 from fedawe.availability.trace import Trace
 from fedawe.core.rng import rng
 
@@ -27,13 +28,18 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=10_000)
     parser.add_argument("--rounds", type=int, default=5_000)
     parser.add_argument("--rows", type=int, default=2_000_000)
+    parser.add_argument("--only", choices=("trace", "log", "what-if"), default=None)
     given = parser.parse_args()
     print(f"command: python {' '.join(sys.argv)}")
     print(
         f"hardware: {cpu()}, {os.cpu_count()} cores; Python {platform.python_version()}, polars {pl.__version__}; n = 1"
     )
-    a_trace(given.clients, given.rounds)
-    a_log(given.rows)
+    if given.only in (None, "trace"):
+        a_trace(given.clients, given.rounds)
+    if given.only in (None, "log"):
+        a_log(given.rows)
+    if given.only in (None, "what-if"):
+        a_what_if(given.clients)
 
 
 def a_trace(m: int, T: int) -> None:
@@ -69,6 +75,26 @@ def a_log(rows: int) -> None:
     print(f"{rows:,} check-ins ({size:.0f} MB of CSV): read after {read:.1f} s, audited after {seconds:.1f} s")
     print(f"  {log.trace}")
     print(f"  {found.advice.text}")
+
+
+def a_what_if(m: int) -> None:
+    """Two sessions a day and client on average over four weeks, half of them while charging, as parquet."""
+    draw, rows = rng(0, "sessions"), 56 * m
+    client = (m * draw.beta(0.7, 1.5, rows)).astype(np.int64)
+    start = 1_704_067_200 + draw.integers(28, size=rows) * DAY + (draw.normal(20, 4, rows) % 24 * 3600).astype(np.int64)
+    end = start + draw.exponential(3 * 3600, rows).astype(np.int64) + 1
+    columns = {"client": client, "start": start, "end": end, "charging": draw.random(rows) < 0.5}
+    asked = ["round=10min,1h,3h", "choose=all,100", "require=charging,none"]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "sessions.parquet"
+        pl.DataFrame(columns).sort("start").write_parquet(path)
+        began = time.perf_counter()
+        found = whatif.scenarios(logs.Reader((path,)), None, whatif.parse(asked), whatif.default_algorithms())
+        seconds = time.perf_counter() - began
+    print(f"{m:,} clients, {rows:,} sessions over 4 weeks, --what-if {' '.join(asked)}:")
+    print(f"  {len(found)} combinations in {seconds:.1f} s, {memory():.2f} GB at most")
+    for one in found:
+        print(f"  {one.round:6} {one.choose:4} {one.require:9} fedavg {one.plain:.3f}, multiplier {one.multiplier:.1f}")
 
 
 def cpu() -> str:

@@ -1,10 +1,14 @@
-"""Two hundred devices at one SuperLink on this machine: how many replies a second, how long a round takes, what memory.
+"""A fleet of devices at one SuperLink on this machine: how many replies a second, how long a round takes, what memory.
 
 Some are real SuperNodes. The others share processes: each has its own connection, key, node id and heartbeat, by
 Flower's own code, but its client app runs in a thread instead of a process of its own. A device looks for work every
-few seconds, and after a while leaves for a while; then it comes back under a new id, as an unauthenticated node does.
+few seconds, and after a while leaves for a while; then it returns under a new id, as an unauthenticated node does.
 
-Run: python benchmarks/devices.py [--devices 200 --real 4 --minutes 20 --out DIR]
+With --faults, at equal distances over the time: SIGKILL to a SuperNode; to the server app; to a process that half of
+the devices share; SIGSTOP to the SuperLink for 20 s; SIGKILL to SuperLink and server app at once. The same run is then
+started again, as an operator would do it, and continues from the checkpoint of the server app.
+
+Run: python benchmarks/devices.py [--devices 200 --real 4 --minutes 20 --look 5 --ask 40 --faults --database --out DIR]
 """
 
 import argparse
@@ -34,10 +38,9 @@ from fedawe.deploy.local.processes import own_bytes
 from fedawe.results import record as records
 
 QUORUM, TIMEOUT = 10, 60.0
-LOOK_SECONDS = 5.0  # between two looks for work, on average; a SuperNode's own is 3
-HERE_SECONDS, AWAY_SECONDS = 90.0, 270.0  # means of exponential times: a quarter of the devices is there
+LOOKS, ABSENCE = 18, 3.0  # looks for work of a visit, on average; and how many times as long as a visit an absence is
 SHARED = 2  # processes for the devices that share one
-SAMPLE_SECONDS = 10.0
+SAMPLE_SECONDS, STOPPED_SECONDS = 10.0, 20.0
 
 
 def main() -> None:
@@ -45,6 +48,10 @@ def main() -> None:
     parser.add_argument("--devices", type=int, default=200)
     parser.add_argument("--real", type=int, default=4, help="SuperNodes that are real processes")
     parser.add_argument("--minutes", type=float, default=20.0)
+    parser.add_argument("--look", type=float, default=5.0, help="mean seconds between two looks of a device for work")
+    parser.add_argument("--ask", type=int, default=0, help="clients that are asked in a round, at random; 0: all")
+    parser.add_argument("--faults", action="store_true")
+    parser.add_argument("--database", action="store_true", help="the SuperLink keeps its state in SQLite")
     parser.add_argument("--out", type=Path, default=Path(tempfile.gettempdir()) / "devices")
     parser.add_argument("--share", type=json.loads, default=None, help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -53,69 +60,117 @@ def main() -> None:
         return
     print(f"command: python {' '.join(sys.argv)}")
     print(f"hardware: {cpu()}, {os.cpu_count()} cores; Python {platform.python_version()}; n = 1", flush=True)
-    config: dict[str, Any] = {
-        "clients": given.devices,
-        "quorum": min(QUORUM, given.devices // 2),
-        "timeout": TIMEOUT,
-        "model": "softmax",
-        "num-rounds": 100_000,
-        "out": str((given.out / "out").absolute()),
-    }
-    with Federation(given.real, given.out, database=False) as federation:
-        app = write_app(given.out / "app")
-        sharing = [
-            subprocess.Popen(
-                [
-                    sys.executable,
-                    __file__,
-                    "--share",
-                    json.dumps(
-                        {
-                            "port": federation.port,
-                            "clients": list(range(given.real, given.devices))[n::SHARED],
-                            "config": config,
-                            "seconds": given.minutes * 60,
-                        }
-                    ),
-                ],
-                env=federation.setup.environment(),
-                stdout=federation.setup.log(f"shared-{n}").open("wb"),
-                stderr=subprocess.STDOUT,
-            )
-            for n in range(SHARED)
-        ]
-        processes = {"SuperLink": federation.link.pid, "node-0": federation.nodes[0].pid}
-        processes |= {f"devices, process {n}": one.pid for n, one in enumerate(sharing)}
-        seen = Seen(federation, processes)
+    with Federation(given.real, given.out, database=given.database) as federation:
+        fleet = Fleet(federation, given)
         try:
-            status = federation.run(app, config, given.minutes * 60, seen.sample)
+            fleet.run()
         finally:
-            for one in sharing:
+            for one in fleet.sharing:
                 one.kill()
-    print(f"run: {status}; nodes restarted by the supervisor: {federation.restarts}")
-    report(given.out / "out", seen, given)
+    print(f"nodes restarted by the supervisor: {federation.restarts}")
+    for seconds, what in fleet.events:
+        print(f"after {seconds:.0f} s: {what}")
+    report(given.out / "out", fleet, given)
 
 
-class Seen:
-    """Memory over time."""
+class Fleet:
+    """The devices, what happens to them, and what memory everyone takes."""
 
-    def __init__(self, federation: Federation, processes: dict[str, int]) -> None:
-        self.federation, self.processes = federation, processes
+    def __init__(self, federation: Federation, given: argparse.Namespace) -> None:
+        self.federation, self.given = federation, given
+        self.config: dict[str, Any] = {
+            "clients": given.devices,
+            "quorum": min(QUORUM, given.devices // 2),
+            "timeout": max(TIMEOUT, 3 * given.look),
+            "model": "softmax",
+            "algorithm": f"chosen:rule=fedawe,chooser=uniform(k={given.ask})" if given.ask else "fedawe",
+            "num-rounds": 100_000,
+            "out": str((given.out / "out").absolute()),
+        }
         self.began, self.last = time.monotonic(), 0.0
+        self.end = self.began + given.minutes * 60
+        self.sharing = [self._shared(n) for n in range(SHARED)]
         self.memory: dict[str, list[tuple[float, float]]] = defaultdict(list)  # name: (seconds, MB)
+        self.events: list[tuple[float, str]] = []
+        faults = [self._kill_node, self._kill_server_app, self._kill_devices, self._stop_link, self._kill_link]
+        every = given.minutes * 60 / (len(faults) + 1)
+        self.faults = [(self.began + every * n, fault) for n, fault in enumerate(faults, 1)] if given.faults else []
+        self.wake = 0.0  # when the SuperLink goes on
 
-    def sample(self) -> None:
+    def _shared(self, n: int) -> "subprocess.Popen[bytes]":
+        """The process of every SHARED-th device."""
+        said = {
+            "port": self.federation.port,
+            "clients": list(range(self.given.real, self.given.devices))[n::SHARED],
+            "config": self.config,
+            "seconds": self.end - time.monotonic(),
+            "look": self.given.look,
+        }
+        return subprocess.Popen(
+            [sys.executable, __file__, "--share", json.dumps(said)],
+            env=self.federation.setup.environment(),
+            stdout=self.federation.setup.log(f"shared-{n}").open("ab"),
+            stderr=subprocess.STDOUT,
+        )
+
+    def run(self) -> None:
+        """The same run again and again until the time is over, as often as something ends it."""
+        app = write_app(self.given.out / "app")
+        while (left := self.end - time.monotonic()) > 10:
+            status = self.federation.run(app, self.config, left, self.watch)
+            self._tell(f"the run ended: {status}")
+            if not self.federation.link.alive:
+                self.federation.start_link()
+
+    def watch(self) -> None:
+        """Called several times a second."""
         now = time.monotonic()
+        if self.wake and now > self.wake:
+            self.federation.link.resume()
+            self.wake = 0.0
+        if self.faults and now > self.faults[0][0]:
+            self.faults.pop(0)[1]()
         if now - self.last < SAMPLE_SECONDS:
             return
         self.last = now
-        for name, pid in {**self.processes, "server app": self.federation.server_app() or 0}.items():
+        pids = {"SuperLink": self.federation.link.pid, "node-1": self.federation.nodes[-1].pid}
+        pids |= {f"devices, process {n}": one.pid for n, one in enumerate(self.sharing)}
+        for name, pid in {**pids, "server app": self.federation.server_app() or 0}.items():
             if held := own_bytes(pid):
                 self.memory[name].append((now - self.began, held / 1e6))
 
+    def _tell(self, what: str) -> None:
+        self.events.append((time.monotonic() - self.began, what))
+        print(f"[{self.events[-1][0]:.0f} s] {what}", flush=True)
 
-def report(out: Path, seen: Seen, given: argparse.Namespace) -> None:
-    rounds = records.read(run_of(out) / records.NAME).rounds
+    def _kill_node(self) -> None:
+        self.federation.kill_node(0)
+        self._tell("SIGKILL to a SuperNode")
+
+    def _kill_server_app(self) -> None:
+        self._tell(f"SIGKILL to the server app: {self.federation.kill_server_app()}")
+
+    def _kill_devices(self) -> None:
+        self.sharing[0].kill()
+        self.sharing[0].wait()
+        self.sharing[0] = self._shared(0)
+        self._tell(f"SIGKILL to a process of {self.given.devices // SHARED} devices, which was started again")
+
+    def _stop_link(self) -> None:
+        self.federation.link.suspend()
+        self.wake = time.monotonic() + STOPPED_SECONDS
+        self._tell(f"SIGSTOP to the SuperLink for {STOPPED_SECONDS:.0f} s")
+
+    def _kill_link(self) -> None:
+        self.federation.kill_link()
+        self._tell("SIGKILL to SuperLink and server app")
+
+
+def report(out: Path, fleet: Fleet, given: argparse.Namespace) -> None:
+    record = records.read(run_of(out) / records.NAME)
+    rounds, evaluations = record.rounds, record.evaluations
+    numbers = [line["round"] for line in rounds]
+    print(f"rounds lost or counted twice: {len(numbers) - len(set(numbers)) + max(numbers) - len(set(numbers))}")
     took, active = (
         np.array([line["round_seconds"] for line in rounds]),
         np.array([len(line["clients"]) for line in rounds]),
@@ -131,10 +186,9 @@ def report(out: Path, seen: Seen, given: argparse.Namespace) -> None:
     percentiles = f"median {np.median(took):.1f} s, 99th percentile {np.percentile(took, 99):.1f} s"
     print(f"round: {percentiles}, most {took.max():.1f} s")
     print(f"devices that took part: {len(devices)}; refused: {dict(refused)}; arrays up and down {megabytes:.1f} MB")
-    print(
-        f"test accuracy: {rounds[0]['evaluate']['test_accuracy']:.3f} -> {rounds[-1]['evaluate']['test_accuracy']:.3f}"
-    )
-    for name, series in seen.memory.items():
+    first, last = (evaluations[n]["test_accuracy"] for n in (0, -1))
+    print(f"test accuracy: {first:.3f} -> {last:.3f}")
+    for name, series in fleet.memory.items():
         quarter = series[len(series) // 4]
         print(
             f"{name}: {quarter[1]:.0f} MB after {quarter[0]:.0f} s, {series[-1][1]:.0f} MB after {series[-1][0]:.0f} s"
@@ -144,7 +198,7 @@ def report(out: Path, seen: Seen, given: argparse.Namespace) -> None:
 # ---------------------------------------------------------------------------------- devices that share a process
 
 
-def share(port: int, clients: list[int], config: dict[str, Any], seconds: float) -> None:
+def share(port: int, clients: list[int], config: dict[str, Any], seconds: float, look: float) -> None:
     """The devices `clients`, each in a thread."""
     from flwr.supernode import fleet_http_connection
 
@@ -152,28 +206,29 @@ def share(port: int, clients: list[int], config: dict[str, Any], seconds: float)
         raise ConnectionError(f"{code}: {message}")
 
     torch.set_num_threads(1)
+    os.nice(10)  # what devices do on their own processors is not to slow down the server
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # with which Flower ends a node that the SuperLink does not know
     vars(fleet_http_connection)["flwr_exit"] = fail  # one device that is not let in must not end the process of all
-    threads = [threading.Thread(target=device, args=(port, i, config), daemon=True) for i in clients]
+    threads = [threading.Thread(target=device, args=(port, i, config, look), daemon=True) for i in clients]
     for thread in threads:
         thread.start()
     time.sleep(seconds)
 
 
-def device(port: int, client: int, config: dict[str, Any]) -> None:
-    """Comes and goes for ever."""
-    draw = rng(0, "device", client)
-    if draw.random() > HERE_SECONDS / (HERE_SECONDS + AWAY_SECONDS):
-        time.sleep(draw.exponential(AWAY_SECONDS))
+def device(port: int, client: int, config: dict[str, Any], look: float) -> None:
+    """Available for a while, then not, and so on."""
+    draw, visit = rng(0, "device", client), LOOKS * look
+    present = draw.random() < 1 / (1 + ABSENCE)
+    time.sleep(draw.uniform(0, visit) if present else draw.exponential(ABSENCE * visit))
     while True:
         try:
-            stay(port, client, config, time.monotonic() + draw.exponential(HERE_SECONDS), draw)
-        except Exception:  # a device that fails is a device that went away
+            stay(port, client, config, time.monotonic() + draw.exponential(visit), draw, look)
+        except Exception:  # a device that fails is one that is no longer available
             traceback.print_exc()
-        time.sleep(draw.exponential(AWAY_SECONDS))
+        time.sleep(draw.exponential(ABSENCE * visit))
 
 
-def stay(port: int, client: int, config: dict[str, Any], until: float, draw: np.random.Generator) -> None:
+def stay(port: int, client: int, config: dict[str, Any], until: float, draw: np.random.Generator, look: float) -> None:
     """One visit: register, look for work, do it, leave."""
     from flwr.supernode.fleet_http_connection import http_request_response
 
@@ -182,7 +237,7 @@ def stay(port: int, client: int, config: dict[str, Any], until: float, draw: np.
         while time.monotonic() < until:
             got = receive()
             if got is None:
-                time.sleep(LOOK_SECONDS * draw.uniform(0.5, 1.5))
+                time.sleep(look * draw.uniform(0.5, 1.5))
             else:
                 answer(got, node, client, config, send, pull_object, push_object, confirm)
 

@@ -1,6 +1,6 @@
 """Speed, as ratios measured in one run on one machine; prints a table and writes it to docs/benchmarks.md.
 
-usage: python benchmarks/engine.py [--only NAME] [--quick]
+usage: python benchmarks/engine.py [--only NAME ...] [--turns 5] [--against TREE]
 
 Every measurement runs in a process of its own, so that its peak memory is its own. What is compared is timed in turns,
 so that a busy machine slows both; figures are medians over the turns.
@@ -18,13 +18,16 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from hand_written import HandWritten, cnn, mlp
-from modules import WORKLOADS, measured
+from modules import WORKLOADS, chosen, measured, sgemm
+from turns import Rate, Served, in_turns, median, ratio, timed
 
 import fedawe
 from fedawe.availability import class_weights
@@ -40,39 +43,17 @@ CNN_FLOP = 19.28e6  # of one image in one training step of the SVHN network
 ROOT = Path(__file__).resolve().parent.parent
 
 
-def chosen(rounds: int, clients: int, active: int) -> fedawe.Trace:
-    """`active` of the clients in every round."""
-    on = np.zeros((rounds, clients), dtype=bool)
-    on[:, :active] = True
-    return fedawe.Trace(np.random.default_rng(0).permuted(on, axis=1))
-
-
-def in_turns(turns: int, seconds: float, **workers: Callable[[], int]) -> dict[str, list[float]]:
-    """How much of its work each did per second, turn by turn; a worker says how much it did in one call."""
-    rates: dict[str, list[float]] = {name: [] for name in workers}
-    for turn in range(turns + 1):  # the first is for warming up
-        for name, work in workers.items():
-            began, done = time.perf_counter(), 0
-            while time.perf_counter() - began < seconds:
-                done += work()
-            if turn:
-                rates[name].append(done / (time.perf_counter() - began))
-    return rates
-
-
-def ratio(rates: dict[str, list[float]], one: str, other: str) -> list[float]:
-    return [a / b for a, b in zip(rates[one], rates[other], strict=True)]
-
-
 def peak_memory() -> float:
     """Of this process and of the largest of its children, in MB."""
     return sum(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)) / 1024
 
 
-def with_threads(threads: int, work: Callable[[], int]) -> Callable[[], int]:
-    def run() -> int:
+def with_threads(threads: int, seconds: float, work: Callable[[], int]) -> Callable[[], Rate]:
+    """A turn of so many seconds with so many threads."""
+
+    def run() -> Rate:
         torch.set_num_threads(threads)
-        return work()
+        return timed(seconds, work)
 
     return run
 
@@ -83,17 +64,6 @@ def svhn_like(clients: int = 100, each: int = 512, augment: Augment | None = Non
     y = torch.randint(10, (clients * each,), generator=draw)
     data = Data("svhn", x, y, x[:1000], y[:1000], (0.4377, 0.4438, 0.4728), (0.198, 0.201, 0.197))
     return Classification(data, paper(), list(np.arange(clients * each).reshape(clients, each)), augment=augment)
-
-
-def sgemm(threads: int) -> float:
-    """Floating-point operations per second of a product of 2048 x 2048 matrices."""
-    torch.set_num_threads(threads)
-    a, times = torch.randn(2048, 2048), []
-    for _ in range(8):
-        began = time.perf_counter()
-        a @ a
-        times.append(time.perf_counter() - began)
-    return 2 * 2048**3 / statistics.median(times)
 
 
 def bench_cnn(turns: int) -> Result:
@@ -117,21 +87,19 @@ def bench_cnn(turns: int) -> Result:
         hand.round(trace.active(next(played)).tolist()[:5], 10)  # 5 of the 20: the same work per step
         return 50
 
-    def by(name: str) -> Callable[[], int]:
+    def by(name: str) -> Callable[[], Rate]:
         def work() -> int:
             next(ours[name])
             return 200
 
-        return with_threads(1, work)
+        return with_threads(1, 2.0, work)
 
-    gemm: list[float] = []
-
-    def multiply() -> int:
-        gemm.append(sgemm(threads))
-        return 1
-
-    workers: dict[str, Callable[[], int]] = {"hand": with_threads(threads, by_hand), "gemm": multiply}
-    rates = in_turns(turns, 3.0, **workers, **{name: by(name) for name in engines})
+    rates = in_turns(
+        turns,
+        hand=with_threads(threads, 2.0, by_hand),
+        gemm=lambda: sgemm(threads),
+        **{name: by(name) for name in engines},
+    )
     every = f"workers_{cores()}"
     state = next(ours[every]).state
     with tempfile.TemporaryDirectory() as folder:
@@ -142,15 +110,15 @@ def bench_cnn(turns: int) -> Result:
             times.append(time.perf_counter() - began)
     for engine in engines.values():
         engine.close()
-    step_rate, gemm_rate = statistics.median(rates[every]), statistics.median(gemm[len(gemm) // (turns + 1) :])
+    step_rate, gemm_rate = median(rates[every]), median(rates["gemm"])
     return {
-        "hand_steps": statistics.median(rates["hand"]),
+        "hand_steps": median(rates["hand"]),
         "steps": step_rate,
-        "ratio": ratio(rates, every, "hand"),
+        "ratio": ratio(rates[every], rates["hand"]),
         "gemm_gflops": gemm_rate / 1e9,
         "gemm_share": step_rate * 128 * CNN_FLOP / gemm_rate,
-        "scaling": ratio(rates, every, "workers_1"),
-        "crops": ratio(rates, "crops", every),
+        "scaling": ratio(rates[every], rates["workers_1"]),
+        "crops": ratio(rates["crops"], rates[every]),
         "checkpoint_share": statistics.median(times) * step_rate / 200,
         "live_versions": len(state.models),
     }
@@ -203,29 +171,28 @@ def bench_mlp(turns: int) -> Result:
         hand.round(trace.active(next(played)).tolist(), 10)
         return 300
 
-    def step(rounds: Any) -> Callable[[], int]:
+    def step(rounds: Any) -> Callable[[], Rate]:
         def work() -> int:
             next(rounds)
             return 300
 
-        return with_threads(1, work)
+        return with_threads(1, 1.0, work)
 
     rates = in_turns(
         turns,
-        1.0,
-        hand=with_threads(threads, by_hand),
+        hand=with_threads(threads, 1.0, by_hand),
         inline=step(ours["inline"]),
         workers=step(ours["workers"]),
         fedawe=step(echoing),
     )
     engines["workers"].close()
     return {
-        "hand_steps": statistics.median(rates["hand"]),
-        "inline_steps": statistics.median(rates["inline"]),
-        "workers_steps": statistics.median(rates["workers"]),
-        "inline_ratio": ratio(rates, "inline", "hand"),
-        "workers_ratio": ratio(rates, "workers", "hand"),
-        "fedawe_cost": ratio(rates, "inline", "fedawe"),
+        "hand_steps": median(rates["hand"]),
+        "inline_steps": median(rates["inline"]),
+        "workers_steps": median(rates["workers"]),
+        "inline_ratio": ratio(rates["inline"], rates["hand"]),
+        "workers_ratio": ratio(rates["workers"], rates["hand"]),
+        "fedawe_cost": ratio(rates["inline"], rates["fedawe"], cpu=True),
     }
 
 
@@ -302,10 +269,46 @@ BENCHES: dict[str, Callable[[int], Result]] = {
 
 
 def module_bench(name: str) -> Callable[[int], Result]:
-    return lambda turns: measured(name, turns, in_turns, with_threads, chosen(20_000, 100, WORKLOADS[name].active))
+    return lambda turns: measured(name, turns)
 
 
 BENCHES.update({f"module_{name}": module_bench(name) for name in WORKLOADS})
+
+
+def rounds_of(tree: Path, algorithm: str, network: str) -> Served:
+    """Rounds by the package of another tree."""
+    command = [sys.executable, str(ROOT / "benchmarks" / "rounds.py"), str(tree), algorithm, network, "1.0"]
+    return Served(command, {**os.environ, "PYTHONPATH": str(tree / "src"), "OMP_NUM_THREADS": "1"})
+
+
+def bench_scaffold(turns: int) -> Result:
+    """The time of a round of SCAFFOLD over that of FedAvg, on the SVHN network."""
+    served = {name: rounds_of(ROOT, name, "svhn") for name in ("FedAvg", "SCAFFOLD")}
+    rates = in_turns(turns, **{name: one.turn for name, one in served.items()})
+    for one in served.values():
+        one.close()
+    return {"cost": ratio(rates["FedAvg"], rates["SCAFFOLD"], cpu=True)}
+
+
+BENCHES["scaffold"] = bench_scaffold
+
+
+def bench_against(turns: int, tree: Path) -> Result:
+    """Rounds per second of processor time over those of an earlier tree."""
+    found: Result = {}
+    for network, algorithm in product(("svhn", "mlp"), ("FedAvg", "FedAWE")):
+        served = {"ours": rounds_of(ROOT, algorithm, network), "theirs": rounds_of(tree, algorithm, network)}
+        rates = in_turns(turns, **{name: one.turn for name, one in served.items()})
+        for one in served.values():
+            one.close()
+        found[f"{algorithm}, {network}"] = ratio(rates["ours"], rates["theirs"], cpu=True)
+    return {"ratios": found, "tree": commit(tree)}
+
+
+def commit(tree: Path) -> str:
+    """What git says it is."""
+    command = ["git", "-C", str(tree), "rev-parse", "--short", "HEAD"]
+    return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
 
 
 def spread(values: list[float]) -> str:
@@ -358,7 +361,25 @@ def table(found: dict[str, Result], turns: int, command: str) -> str:
         how = f"{r['executor']}, {'stacked' if r['stacked'] else 'one by one'}"
         row(f"nn.Module: {r['what']} ({how}), local steps/s", f"{r['steps']:,.1f}", "", name)
         row(f"7. nn.Module: {r['what']}, all cores / hand-written", spread(r["ratio"]), f">= {r['wanted']}", name)
-        row(f"nn.Module: {r['what']}, both on one thread", spread(r["one_thread"]), "", name)
+        row(f"nn.Module: {r['what']}, both on one thread, processor time", spread(r["one_thread"]), "", name)
+        row(
+            f"nn.Module: {r['what']}, bound of the ratio",
+            f"{r['bound']:.2f}; one thread {r['bound_one']:.2f}",
+            "",
+            name,
+        )
+        if "jax" in r:
+            row(f"nn.Module: {r['what']}, all cores / jitted JAX scan", spread(r["jax"]), "> 1", name)
+    if "scaffold" in found:
+        row(
+            "time of a SCAFFOLD round / of a FedAvg round, SVHN network",
+            spread(found["scaffold"]["cost"]),
+            "<= 1.25",
+            "scaffold",
+        )
+    if "against" in found:
+        for what, values in found["against"]["ratios"].items():
+            row(f"{what}, this tree / commit {found['against']['tree']}", spread(values), ">= 0.97", "against")
     lines = [
         f"`{command}`; n = {turns} turns, medians (least to most); "
         + ", ".join(f"{k} {v}" for k, v in machine.items()),
@@ -379,25 +400,31 @@ def table(found: dict[str, Result], turns: int, command: str) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--only", choices=BENCHES, help="one of them, not written to the docs")
-    parser.add_argument("--quick", action="store_true", help="two turns instead of nine, not written to the docs")
-    parser.add_argument("--inside", choices=BENCHES, help=argparse.SUPPRESS)
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="some of them, not written to the docs")
+    parser.add_argument("--turns", type=int, default=5, help="how often each is measured")
+    parser.add_argument("--against", type=Path, metavar="TREE", help="also compare with the package of another tree")
+    parser.add_argument("--inside", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    turns = 2 if arguments.quick else 9
+    turns = arguments.turns
+    if arguments.against:
+        BENCHES["against"] = partial(bench_against, tree=arguments.against.resolve())
     if arguments.inside:
         keep_freed_memory()
         result = BENCHES[arguments.inside](turns)
         print(json.dumps({**result, "memory_mb": peak_memory()}))
         return
     found: dict[str, Result] = {}
-    for name in [arguments.only] if arguments.only else BENCHES:
+    if unknown := set(arguments.only or ()) - set(BENCHES):
+        parser.error(f"unknown: {', '.join(sorted(unknown))}; there are {', '.join(BENCHES)}")
+    for name in arguments.only or BENCHES:
         print(f"{name} ...", file=sys.stderr)
-        command = [sys.executable, __file__, "--inside", name, *(["--quick"] if arguments.quick else [])]
+        command = [sys.executable, __file__, "--inside", name, "--turns", str(turns)]
+        command += ["--against", str(arguments.against)] if arguments.against else []
         output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=dict(os.environ)).stdout
         found[name] = json.loads(output.strip().splitlines()[-1])
     text = table(found, turns, shlex.join(["python", os.path.relpath(__file__), *sys.argv[1:]]))
     print(text)
-    if not (arguments.only or arguments.quick):
+    if not arguments.only:
         page = ROOT / "docs" / "benchmarks.md"
         head = page.read_text().split("<!-- measured -->")[0]
         page.write_text(f"{head}<!-- measured -->\n{text}")

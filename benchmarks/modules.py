@@ -1,9 +1,12 @@
 """Your own nn.Module: local steps per second as a ratio to the hand-written loop, measured in turns in one run."""
 
+import importlib.util
 import statistics
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,13 +23,15 @@ from hand_written import (
     resnet8_group,
 )
 from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+from turns import Rate, Served, in_turns, median, ratio, timed
 
 import fedawe
 from fedawe.tasks import Classification, Data, ModuleNetwork
 from fedawe.tasks.base import Rule
 from fedawe.training.engines import Processes, better_stacked, cores
 
-CLIENTS, STEPS = 100, 10
+CLIENTS, STEPS, SECONDS = 100, 10, 0.7
 
 
 @dataclass(frozen=True)
@@ -66,14 +71,39 @@ WORKLOADS = {
 }
 
 
-def measured(
-    name: str,
-    turns: int,
-    in_turns: Callable[..., dict[str, list[float]]],
-    with_threads: Callable[[int, Callable[[], int]], Callable[[], int]],
-    trace: fedawe.Trace,
-) -> dict[str, Any]:
-    """Both loops on the same data: ours with all cores as processes, and on one thread against theirs on one thread."""
+def chosen(rounds: int, clients: int, active: int) -> fedawe.Trace:
+    """`active` of the clients in every round."""
+    on = np.zeros((rounds, clients), dtype=bool)
+    on[:, :active] = True
+    return fedawe.Trace(np.random.default_rng(0).permuted(on, axis=1))
+
+
+def sgemm(threads: int) -> Rate:
+    """Floating-point operations per second of a product of 1024 x 1024 matrices."""
+    torch.set_num_threads(threads)
+    a = torch.randn(1024, 1024)
+
+    def work() -> int:
+        a @ a
+        return 2 * 1024**3
+
+    return timed(0.2, work)
+
+
+def operations(load: Workload, x: Tensor, y: Tensor) -> int:
+    """Floating-point operations of the matrix products in one training step of the module as it is written."""
+    module = load.make()
+    with FlopCounterMode(display=False) as counter, torch.backends.mkldnn.flags(enabled=False):
+        nn.functional.cross_entropy(module(x[: load.batch]), y[: load.batch]).backward()
+    return int(counter.get_total_flops())
+
+
+def measured(name: str, turns: int) -> dict[str, Any]:
+    """Both loops on the same data: ours with all cores as processes, and on one thread against theirs on one thread.
+
+    The bound is the ratio that would be found if the products of the module ran at the rate of sgemm, on all cores
+    without loss, and everything else took no time.
+    """
     load, threads = WORKLOADS[name], torch.get_num_threads()
     x, y = load.data()
     parts = list(np.arange(len(y)).reshape(CLIENTS, -1))
@@ -81,44 +111,62 @@ def measured(
     local = fedawe.Local(fedawe.Rate(0.05), STEPS, load.batch, batches=load.batches)
     torch.set_num_threads(1)
     stacked = better_stacked(task, local, 0)
-    engines = {f"workers_{n}": Processes(task, local, n, load.active, task.initial(0), stacked) for n in {1, cores()}}
-    rounds: dict[str, Iterator[Any]] = {
-        each: fedawe.simulate(task, fedawe.FedAvg(), trace, local, seed=0, engine=engine)
-        for each, engine in engines.items()
+    engines = {n: Processes(task, local, n, load.active, task.initial(0), stacked) for n in {1, cores()}}
+    # One by one, few clients take as long for a step as many, and a turn is shorter.
+    active = {n: load.active if stacked or n > 1 else load.by_hand for n in engines}
+    rounds: dict[int, Iterator[Any]] = {
+        n: fedawe.simulate(task, fedawe.FedAvg(), chosen(20_000, CLIENTS, active[n]), local, seed=0, engine=engine)
+        for n, engine in engines.items()
     }
+    trace = chosen(20_000, CLIENTS, load.active)
     hands = {n: HandWritten(load.make(), x, y, CLIENTS, load.batch) for n in (1, threads)}
     played = iter(range(10**9))
 
-    def by_hand(n: int) -> Callable[[], int]:
+    def by_hand(n: int) -> Callable[[], Rate]:
         def work() -> int:
+            torch.set_num_threads(n)
             hands[n].round(trace.active(next(played) % trace.rounds).tolist()[: load.by_hand], STEPS)
             return load.by_hand * STEPS
 
-        return with_threads(n, work)
+        return lambda: timed(SECONDS, work)
 
-    def ours(each: str) -> Callable[[], int]:
+    def ours(n: int) -> Callable[[], Rate]:
         def work() -> int:
-            next(rounds[each])
-            return load.active * STEPS
+            torch.set_num_threads(1)
+            next(rounds[n])
+            return active[n] * STEPS
 
-        return with_threads(1, work)
+        return lambda: timed(SECONDS, work)
 
+    others: dict[str, Callable[[], Rate]] = {"gemm": lambda: sgemm(1)}
+    jax = None
+    if name == "mlp" and importlib.util.find_spec("jax"):
+        sizes = [load.active, STEPS, load.batch, load.samples, SECONDS]
+        script = Path(__file__).with_name("jax_scan.py")
+        jax = Served([sys.executable, str(script), *map(str, sizes)])
+        others["jax"] = jax.turn
     rates = in_turns(
         turns,
-        1.0,
         **{f"hand_{n}": by_hand(n) for n in hands},
-        **{each: ours(each) for each in engines},
+        **{f"ours_{n}": ours(n) for n in engines},
+        **others,
     )
     for engine in engines.values():
         engine.close()
-    every = f"workers_{cores()}"
-    return {
+    if jax is not None:
+        jax.close()
+    mine, hand = rates[f"ours_{cores()}"], rates[f"hand_{threads}"]
+    limit = [rate.cpu / operations(load, x, y) for rate in rates["gemm"]]  # steps per second on one core
+    found = {
         "what": load.what,
         "wanted": load.wanted,
         "executor": task.executor,
         "stacked": stacked,
-        "hand_steps": statistics.median(rates[f"hand_{threads}"]),
-        "steps": statistics.median(rates[every]),
-        "ratio": [a / b for a, b in zip(rates[every], rates[f"hand_{threads}"], strict=True)],
-        "one_thread": [a / b for a, b in zip(rates["workers_1"], rates["hand_1"], strict=True)],
+        "hand_steps": median(hand),
+        "steps": median(mine),
+        "ratio": ratio(mine, hand),
+        "one_thread": ratio(rates["ours_1"], rates["hand_1"], cpu=True),
+        "bound": statistics.median(cores() * most / rate.wall for most, rate in zip(limit, hand, strict=True)),
+        "bound_one": statistics.median(most / rate.cpu for most, rate in zip(limit, rates["hand_1"], strict=True)),
     }
+    return found if jax is None else {**found, "jax": ratio(mine, rates["jax"])}

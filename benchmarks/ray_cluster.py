@@ -10,17 +10,17 @@ import argparse
 import os
 import secrets
 import shlex
-import statistics
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
-from engine import chosen, ratio, spread, svhn_like
+from engine import spread, svhn_like
+from modules import chosen
+from turns import Rate, median, ratio, timed
 
 import fedawe
 from fedawe.core.environment import environment
@@ -60,15 +60,16 @@ def on_nodes(task: Task, cluster: RayCluster, number: int) -> Engine:
     return engine
 
 
-def steps_per_second(task: Task, engine: Engine, seconds: float) -> float:
+def steps_per_second(task: Task, engine: Engine, seconds: float) -> Rate:
     """Local steps of whole rounds of FedAWE, after one round to warm up; and the engine is closed."""
     rounds = fedawe.simulate(task, fedawe.FedAWE(), chosen(1000, CLIENTS, ACTIVE), LOCAL, seed=0, engine=engine)
     next(rounds)
-    began, done = time.perf_counter(), 0
-    while time.perf_counter() - began < seconds:
+
+    def work() -> int:
         next(rounds)
-        done += ACTIVE * LOCAL.steps
-    rate = done / (time.perf_counter() - began)
+        return ACTIVE * LOCAL.steps
+
+    rate = timed(seconds, work)
     engine.close()
     return rate
 
@@ -84,7 +85,7 @@ def main() -> None:
     task: Task = svhn_like(CLIENTS)
     if arguments.data is not None:
         task = NamedTask("svhn", "paper", CLIENTS, alpha=1.0, folder=arguments.data)(0)
-    rates: dict[str, list[float]] = {"one": [], "two": [], "processes": []}
+    rates: dict[str, list[Rate]] = {"one": [], "two": [], "processes": []}
     with nodes() as address, RayCluster(address) as cluster:
         engines: dict[str, Callable[[], Engine]] = {
             "one": lambda: on_nodes(task, cluster, 1),
@@ -94,7 +95,9 @@ def main() -> None:
         for turn in range(arguments.turns):
             for name, build in engines.items():
                 rates[name].append(steps_per_second(task, build(), arguments.seconds))
-            print(f"turn {turn + 1}:", {name: round(found[-1], 1) for name, found in rates.items()}, file=sys.stderr)
+            print(
+                f"turn {turn + 1}:", {name: round(found[-1].wall, 1) for name, found in rates.items()}, file=sys.stderr
+            )
     command = shlex.join(["python", os.path.relpath(__file__), *sys.argv[1:]])
     data = "svhn" if arguments.data is not None else "random images"
     print(f"`{command}`; {data}, {ACTIVE} of {CLIENTS} clients, {LOCAL.steps} steps of batch {LOCAL.batch}; ", end="")
@@ -104,9 +107,9 @@ def main() -> None:
     )
     print("\n| what | found | wanted |\n| --- | --- | --- |")
     for name, what in (("one", "one node"), ("two", "two nodes"), ("processes", "two processes, without Ray")):
-        print(f"| local steps/s, {what} | {statistics.median(rates[name]):.1f} | |")
-    print(f"| two nodes / one | {spread(ratio(rates, 'two', 'one'))} | >= 1.6 |")
-    print(f"| two nodes / two processes | {spread(ratio(rates, 'two', 'processes'))} | |")
+        print(f"| local steps/s, {what} | {median(rates[name]):.1f} | |")
+    print(f"| two nodes / one | {spread(ratio(rates['two'], rates['one']))} | >= 1.6 |")
+    print(f"| two nodes / two processes | {spread(ratio(rates['two'], rates['processes']))} | |")
 
 
 if __name__ == "__main__":

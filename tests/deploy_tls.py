@@ -1,4 +1,4 @@
-"""The full form of tests/test_flower_deploy.py: TLS, authenticated nodes, Flower's own client processes, Ctrl-C.
+"""The full form of tests/test_flower_deploy.py: TLS, authenticated nodes, Flower's own client processes, Ctrl-C, rules.
 
 A node that was killed keeps its id and is let in again when its lease is over, which takes Flower about a minute.
 Run: make test-deploy (several minutes; not part of make test).
@@ -10,11 +10,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-from test_flower_deploy import crash_and_return, rounds_of
+import torch
+from test_flower_deploy import SECONDS, crash_and_return, rounds_of
 
 from fedawe.deploy.local.app import write_app
 from fedawe.deploy.local.federation import Federation
 from fedawe.deploy.local.processes import marked, until
+from fedawe.deploy.replay import deployed, replay
 
 
 def test_crashes_with_tls_and_authentication(tmp_path: Path) -> None:
@@ -22,6 +24,18 @@ def test_crashes_with_tls_and_authentication(tmp_path: Path) -> None:
         crash_and_return(federation, tmp_path / "out", {"timeout": 120.0, "quorum": 3, "authenticated": True})
         mark = federation.setup.mark
     assert not marked(mark)
+
+
+def test_rules_that_send_more_than_a_model_are_the_simulator_over_real_processes(tmp_path: Path) -> None:
+    with Federation(3, tmp_path / "local") as federation:
+        app = write_app(federation.folder / "app")
+        for algorithm in ("scaffold", "fedprox:mu=0.5", "fedavgm:beta=0.5"):
+            out = tmp_path / algorithm.partition(":")[0]
+            config = {"clients": 3, "out": out, "num-rounds": 4, "timeout": 60.0, "algorithm": algorithm, "quorum": 2}
+            assert federation.run(app, config, SECONDS) == "finished:completed"
+            assert sum(len(line["clients"]) for line in rounds_of(out)) >= 6
+            assert not any(set(line["refused"]) - {"late"} for line in rounds_of(out))
+            torch.testing.assert_close(deployed(out), replay(out), rtol=1e-4, atol=1e-5)
 
 
 def test_strangers_and_impostors_are_not_let_in(tmp_path: Path) -> None:

@@ -110,14 +110,16 @@ def dense(seed: int, features: int = 9) -> nn.Module:
 class Characters(nn.Module):
     """The next character, by an LSTM."""
 
-    def __init__(self, hidden: int = 6) -> None:
+    def __init__(self, hidden: int = 6, layers: int = 1, both: bool = False, state: bool = False) -> None:
         super().__init__()
-        self.embedding, self.lstm = nn.Embedding(CLASSES, 4), nn.LSTM(4, hidden, batch_first=True)
-        self.out = nn.Linear(hidden, CLASSES)
+        self.state = state
+        self.embedding = nn.Embedding(CLASSES, 4)
+        self.lstm = nn.LSTM(4, hidden, layers, batch_first=True, bidirectional=both)
+        self.out = nn.Linear(hidden * (1 + both), CLASSES)
 
     def forward(self, x: Tensor) -> Tensor:
-        h, _ = self.lstm(self.embedding(x))
-        return self.out(h[:, -1])
+        h, (last, _) = self.lstm(self.embedding(x))
+        return self.out(last[-1] if self.state else h[:, -1])
 
 
 class Attention(nn.Module):
@@ -131,3 +133,22 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.out(self.encoder(self.embedding(x))[:, -1])
+
+
+class Reader(nn.Module):
+    """A transformer without dropout, of which one position is used, and with `twice` another one too."""
+
+    def __init__(
+        self, at: int, norm_first: bool = False, activation: str = "relu", norm: bool = False, twice: bool = False
+    ) -> None:
+        super().__init__()
+        self.at, self.twice = at, twice
+        self.embedding, self.places = nn.Embedding(CLASSES, 8, padding_idx=1), nn.Parameter(torch.randn(7, 8) / 4)
+        layer = nn.TransformerEncoderLayer(8, 2, 16, 0.0, activation, batch_first=True, norm_first=norm_first)
+        last = nn.LayerNorm(8) if norm else None
+        self.encoder = nn.TransformerEncoder(layer, 2, last, enable_nested_tensor=False)
+        self.out = nn.Linear(8, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.encoder(self.embedding(x) + self.places)
+        return self.out(h[:, self.at] + h[:, 0] if self.twice else h[:, self.at])

@@ -128,6 +128,11 @@ ROWS = [
     Row("chosen", lambda p: fedawe.Chosen(), fedawe.FedAvg()),
     Row("chosen fedawe", lambda p: fedawe.Chosen(fedawe.FedAWE(), fedawe.LongestAbsent(2)), fedawe.FedAvg()),
     Row("chosen loss", lambda p: fedawe.Chosen(fedawe.FedAvg(), fedawe.PowerOfChoice(3, 2)), fedawe.FedAvg()),
+    Row("robust bound", lambda p: fedawe.Robust(fedawe.FedAWE(), fedawe.NormBound(1e6)), fedawe.FedAvg()),
+    Row("robust trimmed", lambda p: fedawe.Robust(fedawe.FedAvg(0.7), fedawe.Trimmed(0.3)), counts_everyone=False),
+    Row("robust median", lambda p: fedawe.Robust(fedawe.FedAWE(), fedawe.Median()), counts_everyone=False),
+    Row("private", lambda p: fedawe.Private(fedawe.FedAWE(), 0.5, 0.1, None, 1e-4, seed=1), counts_everyone=False),
+    Row("private add", lambda p: fedawe.Private(denominator=3.0, seed=2), counts_everyone=False),
     Row("chosen oort", lambda p: fedawe.Chosen(fedawe.SCAFFOLD(), fedawe.Oort(2, explore=0.5)), fedawe.FedAvg()),
 ]
 

@@ -134,7 +134,7 @@ TRACES = [  # (name, how it is made, what the line must say after the path)
     ("a.csv", text("round,client\n0,0,0\n"), ":2: expected 2 fields, found 3"),
     ("a.csv", text("round,client\n0,-1\n"), ":2: client '-1' is not a whole number from 0"),
     ("a.csv", text("round,client\n0.5,1\n"), ":2: round '0.5' is not a whole number from 0"),
-    ("a.csv", text("round,client\n0,0\n0,1\n0,0\n"), ":4: client 0 in round 0 again; it is there since line 2"),
+    ("a.csv", text("round,client\n0,0\n0,1\n0,0\n"), ":4: client 0 in round 0 again; it was already in line 2"),
     ("a.csv", text("# rounds=2 clients=2\nround,client\n0,5\n"), ":3: client 5 is unknown: there are 2"),
     ("a.csv", text("# rounds=2 clients=2\nround,client\n7,1\n"), ":3: round 7 is unknown: there are 2"),
     ("a.csv", text("round,client\n0,99999999999999\n"), ":2: client 99999999999999 is too large"),

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from fedawe.core.errors import UserError
+
 ROOT = Path(__file__).resolve().parent.parent
-TEXTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-PAGES = [path for path in TEXTS if "```python" in path.read_text()]
+TEXTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [path for path in TEXTS if "```python" in path.read_text() and path.parent.name != "tutorials"]
 BLOCK = re.compile(r"```python\n(.*?)```\n(?:```text\n(.*?)```)?", re.DOTALL)
 
 
@@ -30,12 +32,22 @@ def test_there_are_pages():
     assert {"README.md", "algorithms.md", "availability.md", "tasks.md"} <= {page.name for page in PAGES}
 
 
-def test_every_option_of_the_readme_exists():
-    """Every long flag that a page mentions after `fedawe VERB` is known to that verb."""
+def commands(text: str) -> list[list[str]]:
+    """The command lines on a page, on lines of their own and within sentences; not those that only name a verb."""
+    lines = [*re.findall(r"^\s*fedawe (.+)$", text, re.MULTILINE), *re.findall(r"`fedawe ([^`\n]+)`", text)]
+    found = [shlex.split(line.split(" (")[0], comments=True) for line in lines]
+    return [words for words in found if len(words) > 1 and not words[0].startswith("-")]
+
+
+def test_every_command_line_parses():
     from fedawe.cli.main import parse
 
+    count = 0
     for page in TEXTS:
-        for line in re.findall(r"^fedawe (.+)$", page.read_text(), re.MULTILINE):
-            words = shlex.split(line.split(" (")[0], comments=True)
-            if words[0] != "demo" and not words[0].startswith("-"):
+        for words in commands(page.read_text(encoding="utf-8")):
+            try:
                 parse(words)
+            except UserError as error:
+                pytest.fail(f"{page.relative_to(ROOT)}: fedawe {shlex.join(words)}: {error}")
+            count += 1
+    assert count > 80

@@ -1,6 +1,7 @@
 """What a fleet engineer asks: what to run and what would change that, what if, what changed, and a gate."""
 
 import json
+import re
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
@@ -102,7 +103,20 @@ def test_the_first_sentence_names_the_group(tmp_path):
     )
     headline = audit(log_of(on), groups=read_roster(table)).advice.headline
     assert headline.startswith("Clients of the group rarely on Wi-Fi would have ")
-    assert headline.endswith(" times less influence on a model trained by plain averaging than their number.")
+    assert headline.endswith(
+        " times less influence on a model trained by plain averaging than their share of the fleet."
+    )
+
+
+def test_no_headline_says_that_less_is_more():
+    """Clients that are available least, but in rounds with few others, have more than their share."""
+    on = np.zeros((35, 297), dtype=bool)
+    for i in range(297):
+        on[i // 10 : i // 10 + 5, i] = True
+    on[:1, :2] = False
+    headline = audit(log_of(on)).advice.headline
+    assert headline.startswith("Plain averaging would count the clients of this fleet unequally (its bias is ")
+    assert "times less" not in headline
 
 
 # Enrolment: a fleet whose churn, outage and enrolment are known.
@@ -145,6 +159,30 @@ def test_what_is_said_of_a_fleet_is_what_was_built_into_it(known, tmp_path):
     said = audit(log).advice.cautions
     assert any(line.startswith("35 clients belonged to the fleet for a part of the log only") for line in said)
     assert any(line.startswith("1 outage: ") for line in said)
+
+
+def test_words_that_readers_did_not_understand_are_gone(known, tmp_path, capsys):
+    known[:, :30] &= np.random.default_rng(1).random((len(known), 30)) < 0.1
+    html = tmp_path / "page.html"
+    said = command(capsys, as_csv(known, tmp_path / "checkins-of-may.csv"), "--html", html)
+    page = re.sub(r"<script.*?</script>", "", html.read_text(), flags=re.DOTALL)
+    for text in (" ".join(said.split()), page):
+        for words in (
+            "wrong hands",
+            "% off",
+            "as if",
+            "comer",
+            "influence comes",
+            "1 outages",
+            "is there",
+            "stays for",
+        ):
+            assert words not in text, words
+    assert said.index("What to run") < said.index("Influence of the clients") < said.index("What the fleet is like")
+    headline = page.partition("<h1>")[2].partition("</h1>")[0]
+    assert headline in " ".join(said.split())
+    assert "times less influence" in headline
+    assert "checkins-of-may" not in page.partition("<title>")[2].partition("</title>")[0] + headline
 
 
 def test_a_table_says_when_clients_belonged_to_the_fleet(known, tmp_path):

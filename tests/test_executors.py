@@ -18,6 +18,7 @@ from torch.nn import functional
 import fedawe
 from fedawe.tasks import Classification, Data, ModuleNetwork
 from fedawe.tasks.executors import Batch
+from fedawe.tasks.executors import sequences as sequences_of
 from fedawe.tasks.executors.dense import Dense
 from fedawe.tasks.executors.layers import Layers
 from fedawe.training.engines import Inline, Processes
@@ -48,7 +49,7 @@ def with_masks(module: nn.Module, masks: list[Tensor]) -> nn.Module:
 
     for parent in list(module.modules()):
         for name, child in list(parent.named_children()):
-            if isinstance(child, nn.Dropout):
+            if isinstance(child, nn.Dropout) and child.p:
                 setattr(parent, name, Given())
     return module
 
@@ -254,7 +255,7 @@ OTHERS: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "branches": (Branching, "torch.fx cannot trace it"),
     "training": (Modal, "depends on `training`"),
     "hooks": (hooked, "has hooks"),
-    "layer norm": (lambda: nn.Sequential(nn.LayerNorm(9), nn.Linear(9, modules.CLASSES)), "is a LayerNorm"),
+    "another layer": (lambda: nn.Sequential(nn.Softplus(), nn.Linear(9, modules.CLASSES)), "is a Softplus"),
 }
 
 
@@ -290,6 +291,87 @@ def test_an_executor_can_be_asked_for() -> None:
 # Sequences
 
 
+def codes(clients: int, steps: int = 3) -> list[Batch]:
+    """As `batches`, with inputs that are texts."""
+    draw = torch.Generator().manual_seed(0)
+    return [
+        (torch.randint(modules.CLASSES, (clients, SAMPLES, 7), generator=draw), *rest)
+        for _, *rest in batches((7,), clients, steps)
+    ]
+
+
+READERS: dict[str, Callable[[], nn.Module]] = {
+    "norm after": lambda: modules.Reader(at=-1),
+    "norm before": lambda: modules.Reader(at=0, norm_first=True),
+    "gelu": lambda: modules.Reader(at=3, activation="gelu", norm=True),
+    "two positions": lambda: modules.Reader(at=-1, twice=True),
+    "lstm": modules.Characters,
+    "state of an lstm": lambda: modules.Characters(layers=2, state=True),
+    "deep lstm": lambda: modules.Characters(layers=2, both=True),
+}
+
+
+@pytest.mark.parametrize("clients", [1, 2])
+@pytest.mark.parametrize("name", READERS)
+def test_networks_that_read_sequences(name: str, clients: int) -> None:
+    make = READERS[name]
+    network, of = ModuleNetwork(make), codes(clients)
+    executor = network.executor(1)
+    assert executor.name == "layers", executor.why
+    x0 = torch.stack([network.initial(seed) for seed in range(clients)]).double()
+    fused, stepwise, kept = x0.clone(), x0.clone(), {}
+    executor.descend(fused, of, RATE)
+    for batch in of:
+        stepwise -= RATE * executor.gradients(stepwise, batch, kept)
+    for client in range(clients):
+        expected = plainly(network, x0[client], client, of)
+        assert not torch.equal(expected, x0[client])
+        torch.testing.assert_close(fused[client], expected, rtol=1e-9, atol=1e-11)
+        torch.testing.assert_close(stepwise[client], expected, rtol=1e-9, atol=1e-11)
+    module = make().double().eval()
+    module.load_state_dict(network.layout.tensors(fused[0]))
+    with torch.no_grad():
+        torch.testing.assert_close(executor.outputs(fused[0], of[0][0][0]), module(of[0][0][0]), rtol=1e-9, atol=1e-11)
+
+
+def test_long_sequences_are_attended_to_piece_by_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    for at in (-1, 2):
+        network, inputs = ModuleNetwork(lambda at=at: modules.Reader(at)), codes(1)[0][0][0]
+        x = network.initial(0).double()
+        expected = network.outputs(x, inputs)
+        with monkeypatch.context() as patched:
+            patched.setattr(sequences_of, "LONG", 3)
+            torch.testing.assert_close(network.outputs(x, inputs), expected, rtol=1e-9, atol=1e-11)
+
+
+def test_only_the_position_that_is_used_is_computed() -> None:
+    def functions(make: Callable[[], nn.Module]) -> list[str]:
+        program = ModuleNetwork(make).executor(1).program  # type: ignore[union-attr]
+        return [node.function.__name__ for node in program.nodes]
+
+    layer = ["attention", "add", "layer_norm", "linear", "relu", "linear", "add", "layer_norm"]
+    begin = ["embedding", "add_parameter"]
+    assert functions(lambda: modules.Reader(at=-1)) == [*begin, *layer, "position", *layer, "linear"]
+    both = functions(lambda: modules.Reader(at=-1, twice=True))  # nothing is computed twice
+    assert both == [*begin, *layer, *layer, "position", "position", "add", "linear"]
+
+
+class Feature(nn.Module):
+    """Takes one feature of a vector, which is no position of a sequence."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.out = nn.Linear(9, 4), nn.Linear(1, modules.CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.out(torch.tanh(self.first(x))[:, 2].reshape(-1, 1))
+
+
+@pytest.mark.parametrize("clients", [1, 3])
+def test_a_feature_is_not_taken_for_a_position(clients: int) -> None:
+    agree(Feature, (9,), "layers", clients, torch.float64)
+
+
 def sequences(make: Callable[[], nn.Module]) -> Classification:
     draw = np.random.default_rng(0)
     x = torch.from_numpy(draw.integers(modules.CLASSES, size=(90, 7)))
@@ -300,7 +382,7 @@ def sequences(make: Callable[[], nn.Module]) -> Classification:
 @pytest.mark.parametrize("make", [modules.Characters, modules.Attention])
 def test_recurrent_and_attention_models_learn_resume_and_come_back(make: Callable[[], nn.Module]) -> None:
     task, local = sequences(make), fedawe.Local(fedawe.Rate(0.5), steps=4, batch=6)
-    assert task.executor == "autograd"
+    assert task.executor == ("layers" if make is modules.Characters else "autograd")
     trace = fedawe.Trace(np.random.default_rng(1).random((6, 6)) < 0.8)
     whole = list(fedawe.simulate(task, fedawe.FedAWE(), trace, local, seed=0))
     resumed = list(fedawe.simulate(task, fedawe.FedAWE(), trace, local, seed=0, resume=whole[2].state))
@@ -376,7 +458,7 @@ class Waiting(Exception):
     [
         lambda: modules.dense(1),
         lambda: modules.convolutional(3),
-        lambda: nn.Sequential(nn.LayerNorm(9), nn.Linear(9, 5)),
+        lambda: nn.Sequential(nn.Softplus(), nn.Linear(9, 5)),
     ],
     ids=["dense", "layers", "autograd"],
 )

@@ -97,18 +97,6 @@ def test_a_federation_survives_kills_of_a_node_and_of_its_servers(tmp_path: Path
     assert not marked(mark)
 
 
-def test_rules_that_send_more_than_a_model_are_the_simulator_over_real_processes(tmp_path: Path) -> None:
-    with Federation(3, tmp_path / "local") as federation:
-        app = write_app(federation.folder / "app")
-        for algorithm in ("scaffold", "fedprox:mu=0.5", "fedavgm:beta=0.5"):
-            out = tmp_path / algorithm.partition(":")[0]
-            config = {"clients": 3, "out": out, "num-rounds": 4, "timeout": 60.0, "algorithm": algorithm, "quorum": 2}
-            assert federation.run(app, config, SECONDS) == "finished:completed"
-            assert sum(len(line["clients"]) for line in rounds_of(out)) >= 6
-            assert not any(set(line["refused"]) - {"late"} for line in rounds_of(out))
-            torch.testing.assert_close(deployed(out), replay(out), rtol=1e-4, atol=1e-5)
-
-
 # ------------------------------------------------------------------------------------------------------ processes
 
 

@@ -67,6 +67,7 @@ EXCHANGES = [
     fedawe.Weighted(fedawe.FedAvg()),
     fedawe.Chosen(fedawe.FedAWE(), fedawe.Uniform(2)),
     fedawe.Chosen(fedawe.SCAFFOLD(), fedawe.PowerOfChoice(3, 2)),
+    fedawe.Robust(fedawe.FedAWE(), fedawe.Trimmed(0.4)),
 ]
 
 

@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 import torch
-from flower_grid import CONFIG, FakeGrid, connected, record_in
-from flwr.app import Context, RecordDict
+from flower_grid import CONFIG, FakeGrid, connected, record_in, strategy_on
+from flwr.app import ArrayRecord, Context, MetricRecord, RecordDict
 from safetensors.torch import load_file
 
 import fedawe
+from fedawe.audit import logs
 from fedawe.deploy import digits
 from fedawe.deploy import strategy as strategy_module
 from fedawe.deploy.checkpoint import run_of
@@ -73,6 +74,20 @@ def test_every_reader_reads_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert float(hits.double().mean()) == pytest.approx(final["test_accuracy"])
     page = results.report()
     assert Path(page).read_text().count("FedAWE") > 0
+
+
+def test_report_and_audit_read_the_folder_while_it_goes_on(tmp_path: Path) -> None:
+    grid, read = connected(), []
+
+    def evaluate(n: int, _: ArrayRecord) -> MetricRecord:
+        if n >= 2:  # the folder has n - 1 rounds: this one is not over
+            page = Path(fedawe.load(tmp_path).report()).read_text()
+            read.append((n, logs.read(tmp_path).trace.rounds, "FedAWE" in page, list(problems(tmp_path))))
+        return MetricRecord({"test_accuracy": 0.1 * n})
+
+    arrays = ArrayRecord(digits.initial(grid.config))
+    strategy_on(grid, tmp_path).start(grid, arrays, num_rounds=3, timeout=30.0, evaluate_fn=evaluate)
+    assert read == [(2, 1, True, []), (3, 2, True, [])]
 
 
 def test_a_model_with_batch_normalisation_is_loaded_with_its_statistics(

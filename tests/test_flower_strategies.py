@@ -22,6 +22,8 @@ from fedawe.algorithms.base import OneGlobalModel, ServerState
 from fedawe.core.errors import UserError
 from fedawe.deploy import FlowerStrategy, wire
 from fedawe.deploy import strategy as strategy_module
+from fedawe.deploy.checkpoint import run_of
+from fedawe.results import record as records
 
 STOCK = """
 import torch
@@ -56,7 +58,7 @@ def make_model() -> nn.Module:
     return nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Linear(8, 2))
 
 
-def stock_client() -> ClientApp:
+def stock_client(own_evaluation: bool = True) -> ClientApp:
     """As `flwr new` writes it: the weights come back trained, with a loss and the number of samples."""
     app = ClientApp()
 
@@ -77,6 +79,9 @@ def stock_client() -> ClientApp:
         metrics = MetricRecord({"train_loss": loss.item(), "num-examples": 20})
         content = RecordDict({"arrays": ArrayRecord(model.state_dict()), "metrics": metrics})
         return Message(content=content, reply_to=message)
+
+    if not own_evaluation:
+        return app
 
     @app.evaluate()
     def evaluate(message: Message, context: Context) -> Message:
@@ -221,6 +226,39 @@ def test_clients_may_evaluate(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (
         started(FlowerStrategy(fedawe.FedAWE(), clients=3), stock_grid(monkeypatch), 1).evaluate_metrics_clientapp == {}
     )
+
+
+def test_what_clients_say_of_the_model_is_averaged_by_group_too(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Nodes 200 to 203 are clients 0 to 3; each says its own number, and counts with its number of samples."""
+    table = tmp_path / "groups.csv"
+    table.write_text("client,group\n0,home\n1,home\n2,rarely on Wi-Fi\n")
+    grid = stock_grid(monkeypatch, nodes=4)
+
+    app = stock_client(own_evaluation=False)
+
+    @app.evaluate()
+    def evaluate(message: Message, context: Context) -> Message:
+        metrics = MetricRecord({"accuracy": float(context.node_id - 200), "num-examples": context.node_id - 199})
+        return Message(content=RecordDict({"metrics": metrics}), reply_to=message)
+
+    grid.app = app
+    rules: dict[str, Any] = {"clients": 4, "evaluate": True, "groups": table, "out": tmp_path / "out"}
+    for rounds in (2, 3):  # the second goes on
+        result = started(FlowerStrategy(fedawe.FedAWE(), **rules), grid, rounds, evaluate_fn=lambda n, _: None)
+    record = records.read(run_of(tmp_path / "out") / records.NAME)
+    expected = {"accuracy_home": 2 / 3, "accuracy_rarely on Wi-Fi": 2.0, "accuracy_gap": 4 / 3}
+    assert len(record.rounds) == 3
+    for line in record.evaluations[1:]:
+        assert {name: line[name] for name in expected} == pytest.approx(expected)
+    assert result.evaluate_metrics_serverapp == {}
+    assert [mean["accuracy"] for mean in result.evaluate_metrics_clientapp.values()] == pytest.approx([2.0] * 3)
+    table.write_text("client,group\nphone-3,home\n")
+    with pytest.raises(UserError, match="expected a column 'client' with numbers from 0 to 3"):
+        FlowerStrategy(fedawe.FedAWE(), **rules)
+    with pytest.raises(UserError, match="which needs evaluations by the clients"):
+        FlowerStrategy(fedawe.FedAWE(), clients=4, groups=table)
 
 
 def test_the_server_evaluates_before_and_after_every_round(monkeypatch: pytest.MonkeyPatch) -> None:

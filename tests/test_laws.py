@@ -66,7 +66,7 @@ def test_the_contract_of_names_and_defaults() -> None:
     assert fedawe.FedVARP() == fedawe.FedVARP(eta_g=1.0) == fedawe.FedVARP(1.0)
     assert [*ALGORITHMS][:8] == ["fedawe", "fedavg", "fedavg-all", "fedavg-known", "fedau", "f3ast", "mifa", "fedvarp"]
     neighbours = "fedprox scaffold feddyn fednova fedavgm fedadam fedyogi fedadagrad amplified fedstale mimic fedpbc "
-    neighbours += "fedbuff fedasync ca2fl area fedlaavg clusterfedvarp weighted chosen"
+    neighbours += "fedbuff fedasync ca2fl area fedlaavg clusterfedvarp weighted chosen robust private"
     assert [*ALGORITHMS][8:] == neighbours.split()
 
 
@@ -238,6 +238,8 @@ def test_dtype_and_device_are_kept(row: Row, dtype: torch.dtype) -> None:
 def test_repr_shows_every_hyper_parameter(row: Row) -> None:
     algorithm = row.make(torch.full((ROUNDS, 2), 0.5))
     for field in dataclasses.fields(algorithm):
+        if field.name == "seed":  # it may be a secret
+            continue
         assert f"{field.name}={getattr(algorithm, field.name)!r}" in repr(algorithm)
     assert repr(algorithm).startswith(type(algorithm).__name__ + "(")
 
@@ -272,6 +274,7 @@ def test_empty_rounds_move_no_model_but_mifas(row: Row) -> None:
     after = algorithm.aggregate(state, 7, NOBODY, torch.empty(0, 3, dtype=torch.float64))
     waits = getattr(algorithm, "warmup", "none") == "all-seen"  # and client 4 has never been there
     moves = isinstance(getattr(algorithm, "rule", algorithm), fedawe.MIFA) and not waits
+    moves = moves or getattr(algorithm, "denominator", None) is not None  # noise hides that nobody was active
     renews = getattr(algorithm, "max_absence", None) is not None  # clients absent for long hold another version now
     assert torch.equal(algorithm.model(after), algorithm.model(state)) is not (moves or renews)
     assert torch.equal(after.latest, state.latest) is not moves

@@ -412,7 +412,7 @@ def test_a_fleet_in_which_nobody_is_ever_there_is_refused(tmp_path, name, text, 
             r"JSON lines are .* named \.jsonl",
         ),
         ("log.json", b'[{"client":"a","timestamp":1}]', r"a log of check-ins is read as CSV, JSON lines \(\.jsonl\)"),
-        ("log.json", b'{"0": {"messages": "x"}, "0": {"messages": "y"}}', "the key '0' is there twice"),
+        ("log.json", b'{"0": {"messages": "x"}, "0": {"messages": "y"}}', "the key '0' occurs twice"),
         ("log.json", b"[" * 200_000, "cannot be read as JSON"),
     ],
 )

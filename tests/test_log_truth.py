@@ -3,6 +3,7 @@
 None may be misread in silence: a form is in READ (the trace equals the truth) or in REFUSED (a line says what to do).
 """
 
+import contextlib
 import gzip
 import itertools
 import json
@@ -463,10 +464,23 @@ def test_a_log_read_in_batches_is_the_log_read_at_once(tmp_path, monkeypatch):
         assert again.findings == log.findings
 
 
-def test_sqlite_is_refused_with_what_to_do(tmp_path):
-    sqlite3.connect(tmp_path / "fleet.sqlite").close()
-    with pytest.raises(UserError, match="expected a trace"):
-        logs.read(tmp_path / "fleet.sqlite")
+@pytest.mark.parametrize("name", ["fleet.sqlite", "fleet.db"])
+def test_sqlite_is_read_by_a_query_as_the_same_rows_of_a_csv(tmp_path, name):
+    rows = [(f"d{n % 5}", f"2026-05-0{1 + n % 7}T0{n % 10}:00:00Z", n % 3) for n in range(200)] + [(None, "x", 1)]
+    with contextlib.closing(sqlite3.connect(tmp_path / name)) as database:
+        database.execute("CREATE TABLE heartbeats (device TEXT, seen TEXT, charging INTEGER)")
+        database.executemany("INSERT INTO heartbeats VALUES (?, ?, ?)", rows)
+        database.commit()
+    (tmp_path / "log.csv").write_text("client,timestamp\n" + "".join(f"{c or ''},{t}\n" for c, t, k in rows if k))
+    query = "SELECT device AS client, seen AS timestamp FROM heartbeats WHERE charging > 0;"
+    found, same = logs.read(tmp_path / name, query=query), logs.read(tmp_path / "log.csv")
+    assert found.clients == same.clients
+    np.testing.assert_array_equal(found.trace.on, same.trace.on)
+    for wrong, said in (("SELECT absent FROM heartbeats", "no such column"), ("DELETE FROM heartbeats", "readonly")):
+        with pytest.raises(UserError, match=said):
+            logs.read(tmp_path / name, query=wrong)
+    with pytest.raises(UserError, match="--query"):
+        logs.read(tmp_path / name)
 
 
 def test_offsets_of_every_kind(tmp_path):

@@ -1,4 +1,6 @@
-"""An algorithm that keeps a vector for every client is refused where it would have no room."""
+"""What a run would need is estimated before anything is allocated; what has no room is refused with the number."""
+
+import re
 
 import numpy as np
 import pytest
@@ -8,7 +10,11 @@ import fedawe
 from fedawe.training import memory
 
 CLIENTS, D = 50, 40
-TRACE = fedawe.Trace(np.arange(CLIENTS) < 30 * np.ones((3, 1)))  # 30 of the 50 are ever active
+EVER = 30  # of the 50 clients are ever active, at most 3 in a round
+ON = np.zeros((10, CLIENTS), dtype=bool)
+ON[np.arange(EVER) // 3, np.arange(EVER)] = True
+TRACE = fedawe.Trace(ON)
+VECTOR = D * 4
 
 
 def begin(algorithm: object) -> None:
@@ -17,30 +23,70 @@ def begin(algorithm: object) -> None:
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "kinds"),
-    [(fedawe.MIFA(), 1), (fedawe.FedVARP(), 1), (fedawe.FedAvg(), 0), (fedawe.FedAWE(), 0)],
+    ("algorithm", "vectors", "said"),
+    [
+        (fedawe.MIFA(), EVER, "MIFA keeps 30 vectors of 40 numbers, 0.0 GB"),
+        (fedawe.FedVARP(), EVER, "FedVARP keeps 30 vectors of 40 numbers"),
+        (fedawe.FedAvg(), 9, "a round with 3 active clients needs 3 vectors of 40 numbers for each of them, 0.0 GB"),
+        (fedawe.Chosen(fedawe.FedAvg(), fedawe.Uniform(2)), 6, "a round with 2 active clients"),
+        (fedawe.F3AST(capacity=1), 3, "a round with 1 active clients"),
+    ],
     ids=repr,
 )
-def test_it_is_refused_with_a_number(algorithm: object, kinds: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    needed = kinds * 30 * D * 4
-    monkeypatch.setattr(memory, "free_memory", lambda: needed)
+def test_it_is_refused_with_a_number(
+    algorithm: object, vectors: int, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory, "free_memory", lambda: vectors * VECTOR)
     begin(algorithm)
-    monkeypatch.setattr(memory, "free_memory", lambda: needed - 1)
-    if kinds:
-        with pytest.raises(fedawe.UserError, match=r"keeps 30 vectors of 40 numbers, 0\.0 GB"):
-            begin(algorithm)
+    monkeypatch.setattr(memory, "free_memory", lambda: vectors * VECTOR - 1)
+    with pytest.raises(fedawe.UserError, match=re.escape(said)):
+        begin(algorithm)
     monkeypatch.setattr(memory, "free_memory", lambda: None)
     begin(algorithm)
 
 
-def test_ten_thousand_clients_of_a_million_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
-    state = fedawe.MIFA().init(torch.zeros(10**6), 10**4)
-    trace = fedawe.Trace(np.ones((1, 10**4), dtype=bool))
+@pytest.mark.parametrize(
+    ("algorithm", "trace", "d", "said"),
+    [
+        (fedawe.MIFA(), fedawe.Trace(np.ones((1, 10**4), dtype=bool)), 10**6, "a round with 10,000 active clients"),
+        (fedawe.FedAvg(), fedawe.Trace(np.ones((1, 10**4), dtype=bool)), 10**6, "120.0 GB, of which 24.0 GB are free"),
+        (
+            fedawe.MIFA(),
+            fedawe.Trace(np.eye(100, 10**4, dtype=bool).repeat(100, 1)[:, : 10**4]),
+            10**6,
+            "MIFA keeps 10,000 vectors of 1,000,000 numbers, 40.0 GB, of which 24.0 GB are free",
+        ),
+        (
+            fedawe.FedAWE(),
+            fedawe.Trace.draw(fedawe.Stationary(), [0.001] * 10**5, 10**4, 0),
+            2 * 10**6,
+            "FedAWE keeps about",
+        ),
+    ],
+    ids=["mifa-active", "fedavg-active", "mifa-rows", "fedawe-versions"],
+)
+def test_a_million_parameters(
+    algorithm: fedawe.FedAvg, trace: fedawe.Trace, d: int, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(memory, "free_memory", lambda: 24 * 10**9)
-    with pytest.raises(
-        fedawe.UserError, match=r"MIFA keeps 10,000 vectors of 1,000,000 numbers, 40\.0 GB, of which 24\.0 GB"
-    ):
-        memory.check_rows(fedawe.MIFA(), state, trace)
+    task = fedawe.Quadratic(torch.ones(1, 1))
+    with pytest.raises(fedawe.UserError, match=re.escape(said)):
+        memory.check_needs(algorithm, algorithm.init(torch.zeros(d), trace.clients), trace, task, fedawe.Local())
+
+
+def test_the_estimate_of_versions_is_about_what_a_run_keeps() -> None:
+    for p in (0.02, 0.3):
+        trace = fedawe.Trace.draw(fedawe.Stationary(), np.full(200, p), 400, 0)
+        task = fedawe.Quadratic(torch.ones(200, 1))
+        *_, last = fedawe.simulate(task, fedawe.FedAWE(), trace, fedawe.Local(steps=1), seed=0)
+        assert memory.versions_held(trace) == pytest.approx(len(last.state.models), rel=0.25, abs=3)
+
+
+def test_steps_whose_samples_have_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    task = fedawe.classification(fedawe.tasks.digits(), "softmax", 5, 1.0)
+    trace = fedawe.Trace(np.ones((1, 5), dtype=bool))
+    with pytest.raises(fedawe.UserError, match="1,000,000,000 local steps on batches of 32 samples need"):
+        next(fedawe.simulate(task, fedawe.FedAvg(), trace, fedawe.Local(steps=10**9, batch=32), seed=0))
 
 
 def test_the_memory_of_this_machine_is_known() -> None:

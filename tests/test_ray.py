@@ -23,6 +23,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from usage import family, used
 
 import fedawe
 from fedawe.experiments.build import experiment_of
@@ -34,7 +35,7 @@ from fedawe.tasks.models import paper
 from fedawe.training.engines import Inline, RayCluster, RayEngine, ray_actors, ray_cluster
 from fedawe.training.engines.ray_actors import Answer
 from fedawe.training.engines.ray_cluster import reach
-from fedawe.training.engines.ray_store import LARGE, Store, pack, unpack
+from fedawe.training.engines.ray_store import LARGE, LEAST, Store, pack, unpack
 
 NODES = """
 import sys
@@ -343,8 +344,26 @@ def test_a_cluster_without_a_free_core_is_not_waited_for_for_ever(cluster, monke
     engine.close()
 
 
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
+def test_two_thousand_rounds_leave_nothing_behind(engine, nodes):
+    """Short ones, of one client each; in the end no more memory, files or processes than near the beginning."""
+    task = fedawe.Quadratic(torch.linspace(0, 1, 8)[:, None].repeat(1, 2048))
+    local = fedawe.Local(fedawe.Rate(0.01), steps=1)
+    trace = fedawe.Trace(np.eye(8, dtype=bool)[np.arange(2000) % 8])
+    engine.use(task, local)
+    seen = {}
+    for step in fedawe.simulate(task, fedawe.FedAWE(), trace, local, seed=0, engine=engine):
+        if step.t + 1 in (500, 2000):
+            seen[step.t + 1] = used([os.getpid(), *family(nodes.keeper.pid)])
+    early, late = seen[500], seen[2000]
+    assert (late.files <= early.files + 5, late.processes <= early.processes) == (True, True)
+    assert late.megabytes - early.megabytes < 40  # of a store that may hold 256 MB
+    *_, alone = fedawe.simulate(task, fedawe.FedAWE(), trace, local, seed=0)
+    assert torch.equal(step.x, alone.x)
+
+
 def test_equal_bytes_lie_in_the_cluster_once(cluster):
-    store = Store(spare=2 * 8 * 1000)
+    store = Store(spare=2 * LEAST)  # two of them: small ones count as much as a reference costs
     a, b, c = (np.full(1000, value) for value in (1.0, 2.0, 3.0))
     first, second, again = store.put([a, b, a.copy()])
     assert (first == again, first == second, len(store.held)) == (True, False, 2)
@@ -456,7 +475,7 @@ def test_a_run_that_was_stopped_on_a_ray_of_its_own_goes_on_at_another(nodes, va
         monkeypatch.delenv(name)
     out, home = tmp_path / "out", tmp_path / "home"
     home.mkdir()
-    flags = ["--out", out, "--rounds", "200", "--checkpoint-every", "10", "--engine"]
+    flags = ["--out", out, "--rounds", "120", "--checkpoint-every", "10", "--engine"]
     fonts = matplotlib.get_cachedir()  # which it would otherwise gather anew
     with tempfile.TemporaryDirectory(prefix="ray", dir="/tmp", ignore_cleanup_errors=True) as folder:
         process = command(*flags, "ray", HOME=str(home), RAY_TMPDIR=folder, MPLCONFIGDIR=fonts)
@@ -473,7 +492,7 @@ def test_a_run_that_was_stopped_on_a_ray_of_its_own_goes_on_at_another(nodes, va
     process = command(*flags, f"ray://127.0.0.1:{nodes.port}")
     done, said = process.communicate(timeout=240)
     assert "1 of 1 runs complete" in done, said
-    settings = Settings(model="softmax", clients=20, rounds=200, evaluate_every=100)
+    settings = Settings(model="softmax", clients=20, rounds=120, evaluate_every=100)
     experiment_of(settings, ["fedawe"], (0,)).run(tmp_path / "alone", engine=grouping(out))
     assert_same_runs(out, tmp_path / "alone")
 

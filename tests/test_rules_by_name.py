@@ -28,6 +28,8 @@ def built(text: str) -> Any:
             fedawe.FedAvgM(rule=fedawe.Amplified(fedawe.SCAFFOLD(period=3), 3)),
         ),
         ("chosen:rule=fedawe,chooser=oort(k=3)", fedawe.Chosen(fedawe.FedAWE(), fedawe.Oort(3))),
+        ("robust:rule=fedawe,by=trimmed(share=0.2)", fedawe.Robust(fedawe.FedAWE(), fedawe.Trimmed(0.2))),
+        ("private:rule=fedawe,clip=0.5", fedawe.Private(fedawe.FedAWE(), clip=0.5)),
         ("mifa:memory=client", fedawe.MIFA(memory="client")),
     ],
 )
@@ -73,6 +75,8 @@ def test_optimisers_by_name() -> None:
         ({"optimiser": "adam:lr=0.1", "eta0": 0.1}, "given twice"),
         ({"optimiser": "sgd:momentum=2"}, "momentum is 2.0"),
         ({"choose": "uniform:k=0"}, "k is 0"),
+        ({"aggregate": "trimmed:share=0.7"}, "share is 0.7"),
+        ({"aggregate": "mode"}, "unknown robust aggregation 'mode'"),
         ({"choose": "best"}, "unknown way to choose clients 'best'"),
         ({"epochs": 0}, "epochs is 0"),
     ],

@@ -30,9 +30,14 @@ from .algorithms import FedStale as FedStale
 from .algorithms import FedVARP as FedVARP
 from .algorithms import FedYogi as FedYogi
 from .algorithms import LongestAbsent as LongestAbsent
+from .algorithms import Median as Median
 from .algorithms import MimiC as MimiC
+from .algorithms import NormBound as NormBound
 from .algorithms import Oort as Oort
 from .algorithms import PowerOfChoice as PowerOfChoice
+from .algorithms import Private as Private
+from .algorithms import Robust as Robust
+from .algorithms import Trimmed as Trimmed
 from .algorithms import Uniform as Uniform
 from .algorithms import Upload as Upload
 from .algorithms import Weighted as Weighted

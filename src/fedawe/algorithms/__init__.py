@@ -24,6 +24,8 @@ from fedawe.algorithms.fedprox import FedProx
 from fedawe.algorithms.fedstale import FedStale
 from fedawe.algorithms.memory import MIFA, ClusterFedVARP, FedVARP
 from fedawe.algorithms.mimic import MimiC
+from fedawe.algorithms.private import Private
+from fedawe.algorithms.robust import AGGREGATORS, Median, NormBound, Robust, Trimmed
 from fedawe.algorithms.scaffold import SCAFFOLD
 from fedawe.algorithms.weighted import Weighted
 
@@ -49,12 +51,15 @@ NEIGHBOURS = (
     ClusterFedVARP,
     Weighted,
     Chosen,
+    Robust,
+    Private,
 )
 
 # By their names on the command line.
 ALGORITHMS: dict[str, type[Any]] = {name_of(algorithm).lower(): algorithm for algorithm in (*PAPER, *NEIGHBOURS)}
 
 __all__ = [
+    "AGGREGATORS",
     "ALGORITHMS",
     "AREA",
     "CA2FL",
@@ -88,10 +93,15 @@ __all__ = [
     "FedVARP",
     "FedYogi",
     "LongestAbsent",
+    "Median",
     "MimiC",
+    "NormBound",
     "Oort",
     "PowerOfChoice",
+    "Private",
+    "Robust",
     "State",
+    "Trimmed",
     "Uniform",
     "Upload",
     "Weighted",

@@ -21,7 +21,9 @@ class AmplifiedState(NestedState):
 
 @dataclass(frozen=True)
 class Amplified(Wrapper[AmplifiedState]):
-    """What the rule has learned in `period` rounds counts gamma times at their end.
+    """Amplified FedAvg (Wang and Ji 2022, arXiv:2205.13648), around any rule with one global model.
+
+    What the rule has learned in `period` rounds counts gamma times at their end.
 
         every P rounds:   x <- x_prev + gamma (x - x_prev),   x_prev <- x
 

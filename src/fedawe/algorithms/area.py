@@ -19,7 +19,9 @@ class AreaState(Versions):
 
 @dataclass(frozen=True)
 class AREA(HeldModel[AreaState]):
-    """The server averages the last local model of every client, of which it is sent only the changes.
+    """AREA (Iakovidou and Kim 2024, arXiv:2405.10123): asynchronous exact averaging.
+
+    The server averages the last local model of every client, of which it is sent only the changes.
 
         x_i = held model - G_i,     x <- x + (1/m) sum_A (x_i - y_i),     y_i <- x_i
 

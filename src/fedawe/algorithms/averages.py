@@ -5,7 +5,7 @@ FedAU and F3AST, a few numbers per client. An empty round leaves x alone.
 """
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -27,7 +27,9 @@ from fedawe.core.errors import UserError
 
 @dataclass(frozen=True)
 class FedAvg(OneGlobalModel[ServerState]):
-    """FedAvg over the active clients: w_i = 1/|A|. Biased towards whoever shows up.
+    """FedAvg over the active clients (McMahan et al. 2017, arXiv:1602.05629): w_i = 1/|A|.
+
+    The model is biased towards the clients that are active most often.
 
     >>> fedavg = FedAvg()
     >>> state = fedavg.init(torch.zeros(1), m=3)
@@ -53,14 +55,24 @@ class FedAvg(OneGlobalModel[ServerState]):
     def aggregate(self, state: ServerState, t: int, A: Tensor, G: Tensor) -> ServerState:
         """The mean over A."""
         A, G = received(state, t, A, G)
-        if len(A) == 0:
-            return state.after(t)
-        return state.after(t, x=state.x - self.eta_g * clipped(G.mean(0), self.clip))
+        return self.apply(state, t, A, self.updates(state, t, A, G).mean(0)) if len(A) else state.after(t)
+
+    def updates(self, state: ServerState, t: int, A: Tensor, G: Tensor) -> Tensor:
+        """What the clients A add to the mean, [k, d]."""
+        del state, t, A
+        return G
+
+    def apply(self, state: ServerState, t: int, A: Tensor, v: Tensor) -> ServerState:
+        """The state after round t, in which the mean was v [d]."""
+        del A
+        return state.after(t, x=state.x - self.eta_g * clipped(v, self.clip))
 
 
 @dataclass(frozen=True)
 class FedAvgAll(OneGlobalModel[ServerState]):
-    """FedAvg over all clients, whoever is not there counting as zero: w_i = 1/m. Slow, and biased towards large p_i.
+    """FedAvg over all clients, in which an inactive client counts as a zero update: w_i = 1/m.
+
+    Its steps are short, and the model is biased towards clients with a large p_i.
 
     >>> fedavg_all = FedAvgAll()
     >>> state = fedavg_all.init(torch.zeros(1), m=4)
@@ -90,7 +102,7 @@ class FedAvgAll(OneGlobalModel[ServerState]):
 
 @dataclass(frozen=True, eq=False)
 class FedAvgKnown(OneGlobalModel[ServerState]):
-    """FedAvg weighted by the true probabilities of the round (Perazzone et al. 2022): w_i = 1/(m p_i^t).
+    """FedAvg with known probabilities (Perazzone et al. 2022, arXiv:2201.07912): w_i = 1/(m p_i^t).
 
     p is [T, m]; None stands for the probabilities of the trace, which an experiment fills in seed by seed. The rule is
     unbiased, but p is known in simulations only, and the weights have no bound.
@@ -132,8 +144,22 @@ class FedAvgKnown(OneGlobalModel[ServerState]):
         return state.after(t, x=state.x - self.eta_g * clipped((G / p[:, None]).sum(0) / state.m, self.clip))
 
 
-def probabilities(given: Any) -> Tensor:
-    """Probabilities [rounds, clients], checked, as a tensor of our own."""
+@runtime_checkable
+class Table(Protocol):
+    """Probabilities [rounds, clients] of which a row is computed when it is asked for."""
+
+    @property
+    def shape(self) -> tuple[int, int]: ...
+    def row(self, t: int) -> Any: ...
+    def __len__(self) -> int: ...
+    def __getitem__(self, t: int) -> Tensor: ...
+
+
+def probabilities(given: Any) -> Tensor | Table:
+    """Probabilities [rounds, clients], checked, as a tensor of our own; those of a trace that is drawn round by round
+    stay a table whose rows are computed when asked for."""
+    if isinstance(given, Table):
+        return given
     try:
         p = given.clone() if isinstance(given, Tensor) else torch.from_numpy(np.array(given))
     except TypeError:
@@ -145,13 +171,13 @@ def probabilities(given: Any) -> Tensor:
     return p
 
 
-def check_columns(p: Tensor, m: int) -> None:
+def check_columns(p: Tensor | Table, m: int) -> None:
     """Refuses probabilities of another number of clients."""
     if p.shape[1] != m:
         raise UserError(f"p has {p.shape[1]} columns for {m} clients")
 
 
-def probabilities_of(p: Tensor, t: int, A: Tensor) -> Tensor:
+def probabilities_of(p: Tensor | Table, t: int, A: Tensor) -> Tensor:
     """p_i^t of the active clients A [k], none of which can be 0, [k]."""
     if t >= len(p):
         raise UserError(f"p covers rounds 0 to {len(p) - 1}, but this is round {t}")
@@ -172,7 +198,9 @@ class IntervalState(ServerState):
 
 @dataclass(frozen=True)
 class FedAU(OneGlobalModel[IntervalState]):
-    """FedAU (Wang & Ji 2023): w_i = omega_i/m, omega_i the mean interval between the rounds of client i, about 1/p_i.
+    """FedAU (Wang and Ji 2024, arXiv:2306.03401): w_i = omega_i/m.
+
+    omega_i is the mean interval between the active rounds of client i, which is about 1/p_i.
 
     An interval that reaches K is cut there, so omega <= K. The interval that ends in round t is used from t+1 on.
 
@@ -230,13 +258,15 @@ class RateState(ServerState):
 
 @dataclass(frozen=True)
 class F3AST(OneGlobalModel[RateState]):
-    """F3AST (Ribero, Vikalo & de Veciana 2022), all clients of equal weight: w_i = (1/r_i) / sum_S (1/r_j).
+    """F3AST (Ribero, Vikalo and de Veciana 2022, arXiv:2205.06730), with all clients of equal weight.
+
+        w_i = (1/r_i) / sum_S (1/r_j)
 
         r <- (1 - beta) r + beta 1{i in S}         before the weights, so r_i >= beta for the selected
 
     S is every available client, or the `capacity` of them with the smallest r (ties: the lowest number); the others are
     not asked to train.
-    What the FedAWE authors ran is not public (see docs/algorithms.md); the variants that are:
+    Which variant the FedAWE authors ran is not public. These are the published ones:
 
     r0         starting rates: 1 (the authors' FedPBC code), or any number; "share" is 1/m (the F3AST authors' code)
     normalise  "self": as above, which starts as FedAvg does and alone fits the FedAWE paper's Table 8;

@@ -16,11 +16,12 @@ from torch import Tensor
 
 from fedawe.algorithms.notebook import Shown
 from fedawe.core.errors import UserError
+from fedawe.core.memory import LARGEST
 
 
 @dataclass(frozen=True)
 class State(ABC):
-    """Everything that changes: the last round (-1 before the first) and, per algorithm, its tensors."""
+    """Everything that changes in training: the last round t (-1 before the first) and the tensors of the algorithm."""
 
     t: int
     m: int
@@ -51,7 +52,10 @@ S = TypeVar("S", bound=State)
 
 
 class Algorithm(Protocol[S]):
-    """A frozen dataclass of hyper-parameters; `aggregate` returns a new state and leaves the one it was given alone."""
+    """What an algorithm is: a frozen dataclass of hyper-parameters with these four methods.
+
+    Everything that changes is in the state. `aggregate` returns a new state and does not change the one it was given.
+    """
 
     def init(self, x0: Tensor, m: int) -> S:
         """The state before round 0: x0 [d], m clients."""
@@ -176,7 +180,7 @@ def clipped(v: Tensor, c: float | None) -> Tensor:
 
 
 def skipped_rounds_are_empty(algorithm: Algorithm[S], state: S, t: int) -> S:
-    """The state just before round t, when rounds since the last one were not reported: nobody was there."""
+    """The state just before round t, when rounds since the last one were not reported: they count as empty."""
     nobody, nothing = torch.empty(0, dtype=torch.int64), state.latest.new_empty((0, len(state.latest)))
     for q in range(state.t + 1, t):
         state = algorithm.aggregate(state, q, nobody, nothing)
@@ -193,14 +197,18 @@ def check_whole(name: str, value: int | None, otherwise: str = "") -> None:
 
 def check_positive(name: str, value: float) -> None:
     """Refuses what is not a positive number."""
-    if not isinstance(value, int | float) or not 0 < value < float("inf"):
-        raise UserError(f"{name} is {value!r}; expected a positive number")
+    if not isinstance(value, int | float) or not 0 < value <= LARGEST:
+        raise UserError(f"{name} is {value!r}; expected a positive number{_at_most(value)}")
+
+
+def _at_most(value: float) -> str:
+    return f", at most {LARGEST:g}" if isinstance(value, int | float) and value > LARGEST else ""
 
 
 def check_not_negative(name: str, value: float) -> None:
     """Refuses what is not a number from 0."""
-    if not isinstance(value, int | float) or not 0 <= value < float("inf"):
-        raise UserError(f"{name} is {value!r}; expected a number from 0")
+    if not isinstance(value, int | float) or not 0 <= value <= LARGEST:
+        raise UserError(f"{name} is {value!r}; expected a number from 0{_at_most(value)}")
 
 
 def check_fraction(name: str, value: float, *, zero: bool = True, one: bool = False) -> None:
@@ -213,8 +221,8 @@ def check_fraction(name: str, value: float, *, zero: bool = True, one: bool = Fa
 def check_rates(eta_g: float, clip: float | None) -> None:
     """Refuses a server rate or a clip that is not a positive number."""
     check_positive("eta_g", eta_g)
-    if clip is not None and (not isinstance(clip, int | float) or not 0 < clip < float("inf")):
-        raise UserError(f"clip is {clip!r}; expected a positive number, or None for no clip")
+    if clip is not None and (not isinstance(clip, int | float) or not 0 < clip <= LARGEST):
+        raise UserError(f"clip is {clip!r}; expected a positive number{_at_most(clip)}, or None for no clip")
 
 
 def pack(state: State) -> dict[str, Tensor]:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fedawe.algorithms.base import Algorithm, State, is_whole, known_clients
 from fedawe.algorithms.exchange import Broadcast, Upload, absorb
-from fedawe.algorithms.facts import name_of
+from fedawe.algorithms.facts import is_private, name_of, statistics_of
 from fedawe.algorithms.wrapper import NestedState, Wrapper
 from fedawe.core.errors import UserError
 
@@ -31,9 +31,9 @@ class BufferedState(NestedState):
 
 @dataclass(frozen=True)
 class WithBuffers(Wrapper[BufferedState]):
-    """`rule` on the first d numbers of vectors [d + b]; the last b are the mean over the active clients.
+    """A rule for vectors [d + b]: it sees the first d numbers, and the last b are averaged over the active clients.
 
-    The mean is taken in float64; an empty round leaves the buffers unchanged.
+    The mean (or what a robust rule has in its place) is taken in float64; an empty round leaves the buffers unchanged.
 
     >>> import fedawe
     >>> algorithm = WithBuffers(fedawe.FedAWE(), 1)
@@ -49,6 +49,11 @@ class WithBuffers(Wrapper[BufferedState]):
     def __post_init__(self) -> None:
         if not is_whole(self.b) or self.b < 1:
             raise UserError(f"b is {self.b!r}; expected the number of buffers, a whole number from 1")
+        if is_private(self.rule):
+            raise UserError(
+                f"the model has {self.b} running statistics, which clients would send without noise; with differential "
+                "privacy use a model without batch normalisation, such as one with group normalisation"
+            )
 
     @property
     def name(self) -> str:
@@ -86,7 +91,7 @@ class WithBuffers(Wrapper[BufferedState]):
             return state.after(t, own=own)
         # Row by row before the mean: what one client ends with is never negative by rounding where it was not.
         ends = state.buffers.double() - G[A.argsort(), -self.b :].double()  # [k, b]
-        buffers = ends.mean(0).to(state.buffers.dtype)
+        buffers = statistics_of(self.rule, ends).to(state.buffers.dtype)
         if not torch.isfinite(buffers).all():
             raise UserError(f"the mean of the buffers in round {t} is not finite")
         return state.after(t, own=own, buffers=buffers)

@@ -23,7 +23,9 @@ class CachedState(Versions):
 
 @dataclass(frozen=True)
 class CA2FL(HeldModel[CachedState]):
-    """FedBuff with a cache of every client's last innovation, which stands in for clients that are not in the buffer.
+    """CA2FL (Wang, Cao, Wu, Chen and Chen, ICLR 2024): FedBuff with cached update calibration.
+
+    The cache holds every client's last innovation h_i, which stands in for clients that are not in the buffer.
 
         buffer <- buffer + sum_A (G_i - h_i),   h_i <- G_i
         once K replies are in it:   x <- x - eta_g [ buffer / replies + (1/m) sum_j h_j ],   and the buffer is emptied

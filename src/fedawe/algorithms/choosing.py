@@ -11,7 +11,7 @@ from torch import Tensor
 from fedawe.algorithms.averages import FedAvg
 from fedawe.algorithms.base import Algorithm, State, check_whole, known_clients
 from fedawe.algorithms.exchange import Broadcast, Upload, absorb, choose, in_order
-from fedawe.algorithms.facts import is_linear, name_of
+from fedawe.algorithms.facts import is_linear, is_private, name_of
 from fedawe.algorithms.wrapper import NestedState, Wrapper, check_rule
 from fedawe.core.errors import UserError
 
@@ -43,7 +43,7 @@ class Chooser(Protocol):
 
 @dataclass(frozen=True)
 class Uniform:
-    """k of the available clients, uniformly at random."""
+    """Choose k of the available clients uniformly at random."""
 
     linear = True
     asks_loss = False
@@ -61,7 +61,7 @@ class Uniform:
 
 @dataclass(frozen=True)
 class LongestAbsent:
-    """The k available clients whose last active round is the longest ago; ties go to the lowest number."""
+    """Choose the k available clients whose last active round is the longest ago; ties go to the lowest number."""
 
     linear = True
     asks_loss = False
@@ -79,7 +79,7 @@ class LongestAbsent:
 
 @dataclass(frozen=True)
 class PowerOfChoice:
-    """Of d available clients at random, the k with the largest loss (Cho, Wang and Joshi 2020, arXiv:2010.01243).
+    """Choose, of d available clients, the k with the largest loss (Cho, Wang and Joshi 2020, arXiv:2010.01243).
 
     The loss of a client is the one that it reported when it was last active (the paper's variant rpow-d); a client that
     has not been active counts as infinite. The choice depends on losses, so the audit refuses it.
@@ -107,7 +107,7 @@ class PowerOfChoice:
 
 @dataclass(frozen=True)
 class Oort:
-    """k clients by statistical utility, some of them new (Lai, Zhu, Madhyastha and Chowdhury 2021, arXiv:2010.06081).
+    """Choose k clients by statistical utility, some of them new (Lai et al. 2021, arXiv:2010.06081).
 
         utility_i = loss_i, clipped at the 95th percentile and scaled to [0, 1], + sqrt(0.1 ln(t + 1) / (tau_i + 1))
 
@@ -152,7 +152,7 @@ class Oort:
 
 @dataclass(frozen=True)
 class Chosen(Wrapper[ChosenState]):
-    """`rule`, for which the server asks only some of the available clients; the others do not train.
+    """A rule for which the server asks only some of the available clients to train.
 
     `chooser` is Uniform(k), LongestAbsent(k), PowerOfChoice(d, k) or Oort(k). What it draws is named by (seed, t). The
     rule sees the chosen clients as the active ones.
@@ -174,6 +174,11 @@ class Chosen(Wrapper[ChosenState]):
         check_rule(self.rule)
         if not callable(getattr(self.chooser, "pick", None)) or isinstance(self.chooser, type):
             raise UserError(f"chooser is {self.chooser!r}; expected one such as fedawe.Uniform(20)")
+        if is_private(self.rule) and getattr(self.chooser, "asks_loss", False):
+            raise UserError(
+                f"{type(self.chooser).__name__} chooses by losses, which clients would send without noise; with "
+                "differential privacy choose by Uniform(k) or LongestAbsent(k)"
+            )
 
     @property
     def name(self) -> str:

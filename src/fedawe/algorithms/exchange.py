@@ -22,7 +22,10 @@ from fedawe.core.errors import UserError
 
 @dataclass(frozen=True)
 class Broadcast:
-    """What the clients A receive, one row for each. Their local step is g + shift + prox (y - x), y the iterate."""
+    """What the clients A receive, one row for each client.
+
+    In every local step a client uses the gradient g + shift + prox (y - x), where y is its iterate.
+    """
 
     x: Tensor  # where they begin                                                              [k, d]
     shift: Tensor | None = None  # added to every stochastic gradient: SCAFFOLD, FedDyn        [k, d]
@@ -34,7 +37,7 @@ class Broadcast:
 
 @dataclass(frozen=True)
 class Upload:
-    """What the clients A return, one row for each."""
+    """What the clients A return, one row for each client."""
 
     G: Tensor  # start minus end of local training                                             [k, d]
     weight: Tensor  # sum of the step weights a_i: the number of steps, for plain SGD          [k]
@@ -70,6 +73,15 @@ def absorb(algorithm: Algorithm[S], state: S, t: int, A: Tensor, upload: Upload)
 def chooses(algorithm: Any) -> bool:
     """Whether an algorithm may ask fewer than all available clients."""
     return bool(getattr(algorithm, "chooses", False))
+
+
+def most_asked(algorithm: Any) -> int | None:
+    """How many clients it asks in a round at most; None where it asks all that are available."""
+    limits = []
+    while algorithm is not None:
+        limits += [getattr(algorithm, "capacity", None), getattr(getattr(algorithm, "chooser", None), "k", None)]
+        algorithm = rule_inside(algorithm)
+    return min((limit for limit in limits if limit is not None), default=None)
 
 
 def visits_of(algorithm: Any, state: State) -> Tensor | None:

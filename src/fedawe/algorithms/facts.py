@@ -7,6 +7,12 @@ needs_p      whether it needs the probabilities of every round; an experiment gi
              Default: False
 plain_local  whether clients must train with plain SGD, since it reads their mean gradients from G. Default: False
 sums_to_one  whether it averages the active clients, with weights that sum to 1, as FedAvg does. Default: False
+updates(state, t, A, G), apply(state, t, A, v)   of a rule that takes the mean over the active clients A of something
+             that each adds: its rows [k, d], and the state after a round in which their mean was v [d]. `Robust` and
+             `Private` take the place of that mean
+private      whether noise hides what one client contributes. Default: False
+needs_seed   whether it draws random numbers; a simulation gives it its seed as `seed`, a deployment a secret one
+statistics(ends)   running statistics for those [k, b] that the active clients end with, [b]. Default: the mean
 weightable   whether `Weighted` may scale its innovations. Default: True
 needs_sizes  whether it needs the clients' numbers of samples; an experiment gives it those of the task as `weights`
 chooses      whether it may ask fewer than all available clients. Default: False
@@ -79,6 +85,27 @@ def with_sizes(algorithm: Any, sizes: Any) -> Any:
     if sizes is None and _lacks(algorithm, "needs_sizes", "weights"):
         raise UserError("weights are the clients' numbers of samples, which this task does not tell; give the weights")
     return _completed(algorithm, "needs_sizes", "weights", sizes)
+
+
+def with_seed(algorithm: Any, seed: int) -> Any:
+    """The algorithm with a seed, if it or a rule inside it draws random numbers and was not given any."""
+    return _completed(algorithm, "needs_seed", "seed", seed)
+
+
+def lacks_seed(algorithm: Any) -> bool:
+    """Whether it, or a rule inside it, draws random numbers and was not given a seed."""
+    return _lacks(algorithm, "needs_seed", "seed")
+
+
+def is_private(algorithm: Any) -> bool:
+    """Whether noise hides what one client contributes."""
+    return bool(getattr(algorithm, "private", False))
+
+
+def statistics_of(algorithm: Any, ends: Tensor) -> Tensor:
+    """What becomes of the running statistics [k, b] that the active clients end with, [b]."""
+    own = getattr(algorithm, "statistics", None)
+    return ends.mean(0) if own is None else own(ends)
 
 
 def rule_inside(algorithm: Any) -> Any:

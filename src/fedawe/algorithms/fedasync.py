@@ -19,7 +19,9 @@ class AsyncState(Versions):
 
 @dataclass(frozen=True)
 class FedAsync(HeldModel[AsyncState]):
-    """Asynchronous mixing: a client trains on the model of its last visit and uploads its model at its next.
+    """FedAsync (Xie, Koyejo and Gupta 2019, arXiv:1903.03934): asynchronous mixing.
+
+    A client trains on the model of its last visit and uploads its model at its next.
 
         x <- (1 - a_i) x + a_i x_i,     a_i = alpha (1 + staleness_i)^(-power)
 

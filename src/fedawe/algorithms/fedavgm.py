@@ -21,7 +21,9 @@ class MomentumState(NestedState):
 
 @dataclass(frozen=True)
 class FedAvgM(Wrapper[MomentumState]):
-    """Momentum at the server, around any rule with one global model: v is what the rule takes away from x^t.
+    """FedAvgM (Hsu, Qi and Brown 2019, arXiv:1909.06335): momentum at the server, around any rule.
+
+    The rule must have one global model. v is what the rule subtracts from x^t:
 
         b <- beta b + v,     x^{t+1} = x^t - eta_s b
 

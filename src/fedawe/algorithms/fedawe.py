@@ -14,13 +14,16 @@ from fedawe.core.metric import Metric
 
 @dataclass(frozen=True)
 class FedAWE(Shown):
-    """Every active client starts from its own last model and counts its innovation once for every round since.
+    """FedAWE (Xiang, Ioannidis, Yeh, Joe-Wong and Su 2024, arXiv:2409.17446, Algorithm 1).
+
+    Every active client starts from its own last model and counts its new innovation once for every round since then.
 
         x_i† = x_i^t - eta_g (t - tau_i) G_i          for i in A: the echo
         x^{t+1} = (1/|A|) sum_A x_i†                  the gossip: A, and only A, receive x^{t+1}
 
-    `model` is x-bar, the mean of what all m clients hold: every client's innovations weigh the same in it, whoever was
-    there when (Proposition 1). `state.latest` is x^{t+1}. An empty round changes nothing; every echo grows by one.
+    `model` is x-bar, the mean of what all m clients hold: every client's innovations weigh the same in it, for every
+    availability sequence (Proposition 1). `state.latest` is x^{t+1}. An empty round changes nothing, but echoes
+    grow by one.
 
     eta_g        the server's rate
     clip         largest norm of the averaged echoed update, before eta_g (the authors' code has 0.5; their text, none)
@@ -77,19 +80,25 @@ class FedAWE(Shown):
     def aggregate(self, state: Versions, t: int, A: Tensor, G: Tensor) -> Versions:
         """Echo, then gossip among A."""
         A, G = received(state, t, A, G)
-        if self.max_absence is None:
-            return self._advanced(state, t, A, G)
-        state = skipped_rounds_are_empty(self, state, t)
-        return self._advanced(state, t, A, G).renewed(self.max_absence)
-
-    def _advanced(self, state: Versions, t: int, A: Tensor, G: Tensor) -> Versions:
+        if self.max_absence is not None:
+            state = skipped_rounds_are_empty(self, state, t)
         if len(A) == 0:
-            return state.after(t)
+            return self._renewed(state.after(t))
+        return self.apply(state, t, A, self.updates(state, t, A, G).mean(0))
+
+    def updates(self, state: Versions, t: int, A: Tensor, G: Tensor) -> Tensor:
+        """The echoed innovations, [k, d]."""
         echo = t - state.tau[A]  # t - tau_i(t)                                                  [k]
         if self.max_echo is not None:
             echo = echo.clamp(max=self.max_echo)
-        update = clipped((echo[:, None] * G).mean(0), self.clip)  # what the echoes add up to    [d]
-        return state.advance(t, A, state.mean(A) - self.eta_g * update)
+        return echo[:, None] * G
+
+    def apply(self, state: Versions, t: int, A: Tensor, v: Tensor) -> Versions:
+        """The state after round t, in which v [d] was the mean of the echoed innovations of A."""
+        return self._renewed(state.advance(t, A, state.mean(A) - self.eta_g * clipped(v, self.clip)))
+
+    def _renewed(self, state: Versions) -> Versions:
+        return state if self.max_absence is None else state.renewed(self.max_absence)
 
     def model(self, state: Versions) -> Tensor:
         """x-bar = (1/m) sum_i x_i, or the mean over the clients that have been active, [d]."""

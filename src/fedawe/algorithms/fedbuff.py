@@ -21,7 +21,9 @@ class BufferState(Versions):
 
 @dataclass(frozen=True)
 class FedBuff(HeldModel[BufferState]):
-    """Buffered asynchronous aggregation: a client trains on the model of its last visit and uploads at its next.
+    """FedBuff (Nguyen et al. 2022, arXiv:2106.06639): buffered asynchronous aggregation.
+
+    A client trains on the model of its last visit and uploads at its next.
 
         buffer <- buffer + sum_A (1 + staleness_i)^(-1/2) G_i
         once K replies are in it:   x <- x - eta_g buffer / replies,   and the buffer is emptied

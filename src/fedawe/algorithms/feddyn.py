@@ -20,7 +20,9 @@ class DynState(ServerState):
 
 @dataclass(frozen=True)
 class FedDyn(OneGlobalModel[DynState]):
-    """Every client's loss is regularised anew in every round, so that at the end all agree on the global optimum.
+    """FedDyn (Acar et al. 2021, arXiv:2111.04263): dynamic regularisation.
+
+    Every client's loss is regularised anew in every round, so that at the end all clients agree on the global optimum.
 
         local gradient   g + alpha (y - x^t) + alpha lambda_i
         lambda_i        <- lambda_i - G_i                                  for i in A

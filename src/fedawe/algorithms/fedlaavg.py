@@ -29,12 +29,14 @@ class LatestState(ServerState):
 
 @dataclass(frozen=True)
 class FedLaAvg(OneGlobalModel[LatestState]):
-    """The average of the latest gradients of all clients; of the available, the k that were absent longest are asked.
+    """FedLaAvg (Yan et al. 2020, arXiv:2002.07399): the average of the latest gradients of all clients.
+
+    Of the available clients, the k that were absent longest are asked to train.
 
         y_i <- G_i / eta_l(t)  for i in A,     x^{t+1} = x^t - eta_g eta_l(t) (1/m) sum_i y_i
 
-    MIFA with the memory in units of gradients and a choice before training. k = None asks all available clients. An
-    empty round moves nothing.
+    It is MIFA with the memory in units of gradients and a choice before training. k = None asks all available clients.
+    An empty round moves nothing.
 
     >>> fedlaavg = FedLaAvg(k=1)
     >>> state = fedlaavg.init(torch.zeros(1), m=2)

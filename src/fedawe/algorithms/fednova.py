@@ -10,7 +10,9 @@ from fedawe.algorithms.exchange import Upload, in_order
 
 @dataclass(frozen=True)
 class FedNova(OneGlobalModel[ServerState]):
-    """FedAvg in which a client that makes more steps does not count for more: innovations are normalised first.
+    """FedNova (Wang et al. 2020, arXiv:2007.07481): FedAvg with normalised innovations.
+
+    A client that makes more steps does not count for more.
 
         x^{t+1} = x^t - eta_g tau_eff (1/|A|) sum_A G_i / a_i,     tau_eff = (1/|A|) sum_A a_i
 

@@ -62,11 +62,13 @@ class _FedOpt(Wrapper[MomentsState]):
 
 @dataclass(frozen=True)
 class FedAdam(_FedOpt):
-    """Adam at the server, around any rule with one global model: v is what the rule takes away from x^t.
+    """FedAdam (Reddi et al. 2021, arXiv:2003.00295): Adam at the server, around any rule with one global model.
+
+    v is what the rule subtracts from x^t:
 
         m1 <- b1 m1 + (1 - b1) v,    V <- b2 V + (1 - b2) v^2,    x^{t+1} = x^t - eta_s m1 / (sqrt(V) + tau)
 
-    V begins at tau^2 and nothing is corrected for its beginning, as in the paper. The step is not linear in the
+    V begins at tau^2 and there is no bias correction, as in the paper. The step is not linear in the
     innovations, so the audit refuses it. An empty round in which the rule does not move changes nothing.
     """
 
@@ -85,7 +87,10 @@ class FedAdam(_FedOpt):
 
 @dataclass(frozen=True)
 class FedYogi(_FedOpt):
-    """As FedAdam, with V <- V - (1 - b2) v^2 sign(V - v^2): V changes by no more than v^2 allows."""
+    """FedYogi (Reddi et al. 2021, arXiv:2003.00295): as FedAdam, with another second moment.
+
+    V <- V - (1 - b2) v^2 sign(V - v^2)
+    """
 
     name = "FedYogi"
     keeps = "two more vectors, and what the rule keeps"
@@ -102,7 +107,7 @@ class FedYogi(_FedOpt):
 
 @dataclass(frozen=True)
 class FedAdagrad(_FedOpt):
-    """As FedAdam without the first moment, and with V <- V + v^2, which only grows."""
+    """FedAdagrad (Reddi et al. 2021, arXiv:2003.00295): as FedAdam without the first moment, and with V <- V + v^2."""
 
     name = "FedAdagrad"
     keeps = "two more vectors, and what the rule keeps"

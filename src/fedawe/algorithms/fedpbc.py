@@ -12,7 +12,9 @@ from fedawe.algorithms.versions import Versions
 
 @dataclass(frozen=True)
 class FedPBC(Shown):
-    """Everyone trains in every round from its own model, available or not; only the active clients are averaged.
+    """FedPBC (Xiang, Ioannidis, Yeh, Joe-Wong and Su 2023, arXiv:2306.00280), the predecessor of FedAWE.
+
+    Every client trains in every round from its own model, available or not; only the active clients are averaged.
 
         x_i <- x_i - G_i                              for all i, in every round
         x^{t+1} = (1/|A|) sum_A x_i                   A, and only A, receive x^{t+1}: postponed broadcast

@@ -11,7 +11,9 @@ from fedawe.algorithms.exchange import Broadcast
 
 @dataclass(frozen=True)
 class FedProx(OneGlobalModel[ServerState]):
-    """FedAvg whose clients are held back to where they began: their local gradient is g + mu (y - x^t).
+    """FedProx (Li et al. 2020, arXiv:1812.06127): FedAvg with a proximal term.
+
+    The local gradient is g + mu (y - x^t), which pulls clients back to the model from which they began.
 
         x^{t+1} = x^t - eta_g (1/|A|) sum_A G_i
 
@@ -49,3 +51,12 @@ class FedProx(OneGlobalModel[ServerState]):
     def aggregate(self, state: ServerState, t: int, A: Tensor, G: Tensor) -> ServerState:
         """The mean over A, as in FedAvg."""
         return FedAvg(self.eta_g, self.clip).aggregate(state, t, A, G)
+
+    def updates(self, state: ServerState, t: int, A: Tensor, G: Tensor) -> Tensor:
+        """What the clients A add to the mean, [k, d]."""
+        del state, t, A
+        return G
+
+    def apply(self, state: ServerState, t: int, A: Tensor, v: Tensor) -> ServerState:
+        """The state after round t, in which the mean was v [d]."""
+        return FedAvg(self.eta_g, self.clip).apply(state, t, A, v)

@@ -34,7 +34,9 @@ class StaleState(ServerState):
 
 @dataclass(frozen=True, eq=False)
 class FedStale(OneGlobalModel[StaleState]):
-    """Fresh and stale innovations, mixed by beta, the fresh ones weighted by 1/pi_i, pi_i how often client i is active.
+    """FedStale (Rodio and Neglia 2024, arXiv:2405.04171): fresh and stale innovations, mixed by beta.
+
+    pi_i is how often client i is active, and h_i its last innovation:
 
         x^{t+1} = x^t - eta_g [ (1/m) sum_A (G_i - beta h_i)/pi_i + beta (1/m) sum_j h_j ],   then h_i = G_i for i in A
 

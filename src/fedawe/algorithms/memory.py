@@ -47,11 +47,14 @@ class MemoryState(ServerState):
 
 @dataclass(frozen=True)
 class MIFA(OneGlobalModel[MemoryState]):
-    """MIFA (Gu et al. 2021): x^{t+1} = x^t - eta_g (1/m) sum_i y_i, y_i the last innovation of client i, zero before.
+    """MIFA (Gu et al. 2021, arXiv:2106.04159): the mean of the last innovation y_i of every client.
 
-    The model moves in empty rounds too. Default is the form in the FedAWE authors' code; MIFA's own paper differs:
+        x^{t+1} = x^t - eta_g (1/m) sum_i y_i,     y_i = G_i for i in A; zero before the first round of client i
 
-    memory_rate  None: innovations are remembered as they came. The local schedule t -> eta_l(t): remembered divided by
+    The model moves in empty rounds too. The default is the form in the FedAWE authors' code. The options give the form
+    of MIFA's own paper:
+
+    memory_rate  None: innovations are remembered as they are. The local schedule t -> eta_l(t): remembered divided by
                  the rate of their round and applied with the present one, so that old memories shrink with the rate
     warmup       "none": the model moves from the first round; "all-seen": only once everyone has been active
     memory       where y_i is kept. "server": all of them at the server. "client": each at its client, which uploads
@@ -103,10 +106,12 @@ class MIFA(OneGlobalModel[MemoryState]):
 
 @dataclass(frozen=True)
 class FedVARP(OneGlobalModel[MemoryState]):
-    """FedVARP (Jhunjhunwala et al. 2022): v = (1/|A|) sum_A (G_i - y_i) + (1/m) sum_j y_j, x^{t+1} = x^t - eta_g v.
+    """FedVARP (Jhunjhunwala et al. 2022, arXiv:2207.14130): FedAvg corrected by every client's last innovation y_i.
 
-    Then y_i = G_i for i in A. Default is the form in the FedAWE authors' code: an empty round changes nothing, and
-    innovations are remembered as they came. `memory_rate` as in MIFA is the form of FedVARP's own paper, and `memory`
+        v = (1/|A|) sum_A (G_i - y_i) + (1/m) sum_j y_j,     x^{t+1} = x^t - eta_g v,     then y_i = G_i for i in A
+
+    The default is the form in the FedAWE authors' code: an empty round changes nothing, and
+    innovations are remembered as they are. `memory_rate` as in MIFA is the form of FedVARP's own paper, and `memory`
     says where y_i is kept, as in MIFA.
 
     >>> fedvarp = FedVARP()

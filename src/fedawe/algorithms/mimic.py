@@ -17,7 +17,9 @@ class MimicState(ServerState):
 
 @dataclass(frozen=True)
 class MimiC(OneGlobalModel[MimicState]):
-    """Every innovation is corrected to mimic the update of the last round in which its client was active.
+    """MimiC (Sun, Mao and Zhang 2023, arXiv:2306.12212): corrected innovations.
+
+    Every innovation is corrected to mimic the update of the last round in which its client was active.
 
         v = (1/|A|) sum_A (G_i + c_i),     x^{t+1} = x^t - eta_g v,     c_i <- v - G_i  for i in A
 

@@ -33,7 +33,9 @@ class ScaffoldState(ServerState):
 
 @dataclass(frozen=True)
 class SCAFFOLD(OneGlobalModel[ScaffoldState]):
-    """Clients correct their drift: the local gradient is g - c_i + c, c_i an estimate of client i's own gradient.
+    """SCAFFOLD (Karimireddy et al. 2020, arXiv:1910.06378): clients correct their drift.
+
+    The local gradient is g - c_i + c, where c_i is an estimate of client i's own gradient and c the mean of all c_i.
 
         x^{t+1} = x^t - eta_g (1/|A|) sum_A G_i
         c_i <- c_i - c + G_i / (s eta_l)                 option 2: the mean of its s gradients in this round

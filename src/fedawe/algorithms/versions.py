@@ -3,13 +3,15 @@
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Generic, Self, TypeVar
+from typing import Annotated, Generic, Self, TypeVar
 
 import torch
 from torch import Tensor
 
 from fedawe.algorithms.base import State, known_clients
 from fedawe.algorithms.notebook import Shown
+
+Held = Annotated[Mapping[int, Tensor], "one model for each version that some client holds"]
 
 
 @dataclass(frozen=True)
@@ -21,7 +23,7 @@ class Versions(State):
     """
 
     tau: Tensor  # last active round of each client, -1 if never                              [m] int64
-    models: Mapping[int, Tensor]  # tau -> x^{tau + 1}, for every tau that some client has   [d] each
+    models: Held  # tau -> x^{tau + 1}, for every tau that some client has   [d] each
     holders: Mapping[int, int]  # tau -> how many clients have it
 
     @classmethod

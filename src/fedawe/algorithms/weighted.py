@@ -16,7 +16,7 @@ from fedawe.core.errors import UserError
 
 @dataclass(frozen=True, eq=False)
 class Weighted(Wrapper[NestedState]):
-    """`rule`, with innovations scaled so that client i counts with w_i, where sum_i w_i = 1.
+    """A rule with innovations scaled so that client i counts with weight w_i, where sum_i w_i = 1.
 
         G_i <- m w_i G_i                              in general
         G_i <- |A| w_i G_i / sum_A w_j                for rules that average the active clients, such as FedAvg:
@@ -25,7 +25,8 @@ class Weighted(Wrapper[NestedState]):
     weights  one positive number per client, of any sum; None: the clients' numbers of samples, which an experiment
              fills in. In a deployment every reply says how many samples its client has (`num-examples`), which is
              enough for rules that average the active clients; other rules need the weights of all
-    rule     one that computes from G what clients add to their gradients (SCAFFOLD, FedDyn) is refused
+    rule     one that computes from G what clients add to their gradients (SCAFFOLD, FedDyn), or that bounds what one
+             client can do (Robust, Private), is refused
 
     >>> weighted = Weighted(FedAvg(), weights=[1.0, 3.0])
     >>> state = weighted.init(torch.zeros(1), m=2)
@@ -45,8 +46,8 @@ class Weighted(Wrapper[NestedState]):
         check_rule(self.rule)
         if not getattr(self.rule, "weightable", True):
             raise UserError(
-                f"{name_of(self.rule)} computes from the innovations what clients add to their gradients; scaled "
-                "innovations would make that wrong, so it cannot be weighted"
+                f"{name_of(self.rule)} cannot be weighted: it computes from the innovations what clients add to their "
+                "gradients, or bounds what one client can do, and scaled innovations would make that wrong"
             )
         if self.weights is None:
             return

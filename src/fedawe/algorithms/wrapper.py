@@ -16,8 +16,11 @@ from fedawe.algorithms.facts import (
     further_models,
     initial_share,
     is_linear,
+    is_private,
     metrics_of,
+    name_of,
     needs_plain_local,
+    statistics_of,
 )
 from fedawe.algorithms.notebook import Shown
 from fedawe.core.errors import UserError
@@ -69,6 +72,11 @@ class Wrapper(Shown, Generic[N]):
         return bool(getattr(self.rule, "sums_to_one", False))
 
     @property
+    def private(self) -> bool:
+        """The rule's."""
+        return is_private(self.rule)
+
+    @property
     def chooses(self) -> bool:
         """The rule's."""
         return exchange.chooses(self.rule)
@@ -110,6 +118,10 @@ class Wrapper(Shown, Generic[N]):
         """The rule's further models."""
         return dict(further_models(self.rule, state.own))
 
+    def statistics(self, ends: Tensor) -> Tensor:
+        """What becomes of the running statistics [k, b] that the active clients end with, [b]: as the rule has it."""
+        return statistics_of(self.rule, ends)
+
     def deployed(self) -> Self:
         """Around the rule as it is deployed."""
         return replace(self, rule=deployed_form(self.rule))  # type: ignore[type-var]
@@ -128,3 +140,13 @@ def check_rule(rule: Any) -> None:
     missing = [verb for verb in ("init", "start", "aggregate", "model") if not hasattr(rule, verb)]
     if missing or isinstance(rule, type):
         raise UserError(f"rule is {rule!r}; expected an algorithm, as in rule=fedawe.FedAvg()")
+
+
+def check_averages(rule: Any, purpose: str) -> None:
+    """Refuses a rule that does not take the mean over the active clients of something that each of them adds."""
+    check_rule(rule)
+    if not (callable(getattr(rule, "updates", None)) and callable(getattr(rule, "apply", None))):
+        raise UserError(
+            f"{name_of(rule)} does not take the plain mean of the active clients' updates, which {purpose} needs; use "
+            "FedAWE, FedAvg, FedProx, or an algorithm of yours with the methods `updates` and `apply`"
+        )

@@ -49,7 +49,7 @@ def display(name: str) -> str:
 
 @dataclass(frozen=True)
 class Audit:
-    """What was found."""
+    """Everything that an audit found about a fleet."""
 
     log: Log
     fleet: Fleet
@@ -72,7 +72,7 @@ def audit(
     groups: Roster | None = None,
     checkpoints: int = 24,
 ) -> Audit:
-    """Everything that a log tells about the influence of clients.
+    """Audit a log or a trace: the influence of every client under every algorithm, facts of the fleet, and advice.
 
     algorithms   name -> object; the eight of the paper by default
     groups       a table of clients; those that the log has never seen should be in the log's roster already

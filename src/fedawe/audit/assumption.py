@@ -11,7 +11,7 @@ from fedawe.audit.logs.findings import counted
 
 @dataclass(frozen=True)
 class Verdict:
-    """On one part of Assumption 1: p_i^t >= delta > 0, independent across clients and across rounds (line 256)."""
+    """A verdict on one part of Assumption 1: p_i^t >= delta > 0, independent across clients and across rounds."""
 
     part: str
     holds: Literal["plausible", "doubtful", "no"]
@@ -30,7 +30,8 @@ def _positive(fleet: Fleet) -> Verdict:
             part, "no", f"{len(fleet.never)} of {fleet.clients} clients were never available, so that delta = 0"
         )
     if fleet.unseen_hours:
-        reason = f"in {fleet.unseen_hours:.0%} of the pairs (client, hour of the day) the client was never available"
+        share = "fewer than 1%" if fleet.unseen_hours < 0.01 else f"{fleet.unseen_hours:.0%}"
+        reason = f"in {share} of the pairs (client, hour of the day) the client was never available"
         return Verdict(part, "doubtful", f"{reason}; the smallest rate is {fleet.delta:.3g}")
     return Verdict(part, "plausible", f"the smallest rate is delta = {fleet.delta:.3g}")
 

@@ -35,7 +35,7 @@ OBSERVED = 0.8  # of the blocks must be known of a client
 
 @dataclass(frozen=True)
 class Drift:
-    """What the tests say."""
+    """Whether rates change: what the tests say of the fleet and of every client."""
 
     blocks: int
     unit: str  # "blocks of 4 h, 6 a day", or "blocks of n rounds"

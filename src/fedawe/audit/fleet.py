@@ -1,4 +1,4 @@
-"""What a fleet is like: who is available how often, when, for how long, together with whom, and whether it changes."""
+"""What a fleet is like: how often and for how long clients are available, how they depend on each other, and change."""
 
 from dataclasses import dataclass
 
@@ -16,7 +16,7 @@ OUTAGE = 5.0  # standard deviations below what independent clients would give
 
 @dataclass(frozen=True)
 class Distribution:
-    """Of whole numbers from 0, by how often each occurs."""
+    """A distribution of whole numbers from 0, by how often each occurs."""
 
     histogram: Ints
 
@@ -66,7 +66,7 @@ class Together:
 
 @dataclass(frozen=True)
 class Fleet:
-    """The facts."""
+    """The facts of a fleet: rates, stretches, echoes, dependence and outages."""
 
     rates: Array  # share of its known rounds in which each client is available                              [m]
     watched: Array  # rounds in which it is known whether each client is available                           [m]

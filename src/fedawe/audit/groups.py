@@ -64,7 +64,7 @@ class Roster:
 
 
 def read_roster(path: Path, column: str = "client") -> Roster:
-    """From a CSV with a column of clients and a column `group`, or columns of label counts (a class each), or both.
+    """Read a CSV with a column of clients and a column `group`, or columns of label counts (one per class), or both.
 
     Columns `enrolled` and `left` say since when and until when a client belonged to the fleet; empty: throughout.
     """

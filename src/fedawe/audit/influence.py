@@ -139,7 +139,9 @@ class _Identity(Task):
 
 
 def influence(algorithm: Any, trace: Trace, after: Sequence[int] | None = None, latest: bool = False) -> Influence:
-    """The same by scalars; an algorithm that is not one of the eight goes by the definition.
+    """The influence of every client, from a few scalars per client; it equals `by_identity`, the definition.
+
+    Algorithms other than the eight of the paper are computed by the definition.
 
     after   numbers of rounds at which to look, increasing (default: once, at the end)
     latest  look at the last aggregate instead of `model`; they differ for FedAWE alone
@@ -324,7 +326,7 @@ def _mifa(algorithm: MIFA, on: Mask, stops: Ints) -> Array:
 
 
 def _fedvarp(_: FedVARP, on: Mask, stops: Ints) -> Array:
-    """1/k in a client's first round, then 1/m in every round in which anyone is there."""
+    """1/k in a client's first round, then 1/m in every round with an active client."""
     first, k = _first(on), on.sum(1)
     busy = np.cumsum(np.concatenate(([0], k > 0, [0])))  # non-empty rounds before round t                 [T + 2]
     since = (busy[stops[:, None]] - busy[first + 1]) / on.shape[1]

@@ -22,12 +22,13 @@ LONGER = (2, 3, 4, 6, 8, 12, 18, 24, 36, 48, 72, 144)  # times as long as a roun
 FEWEST_ROUNDS = 20  # of a log in longer rounds
 CHEAP = 0.02  # bias that FedVARP must save to be preferred to a rule that is more stable
 TENTH = 0.1  # of the clients, for the headline
+NOTHING = 1e-3  # of a fair share
 SMALL = 0.02  # of the clients: a group that is smaller is not in the headline
 
 
 @dataclass(frozen=True)
 class Advice:
-    """What to run and why."""
+    """Which algorithm to run, and why."""
 
     algorithm: str  # as it was audited, or "none"
     headline: str  # one sentence for people who do not read on
@@ -158,7 +159,7 @@ def _unfair(
 def _headline(
     fleet: Fleet, baseline: Candidate | None, influences: Mapping[str, Influence], groups: Sequence[Groups]
 ) -> str:
-    """What plain averaging would do to whom, in a sentence that can be repeated."""
+    """Which clients plain averaging would neglect, in one sentence."""
     if baseline is None:
         return ""
     shares = influences[baseline.name].shares
@@ -170,14 +171,22 @@ def _headline(
         worst = int(np.argmin(fair))
         if fair[worst] < 0.9:
             of = f"Clients of the {table.kind} {shown(table.names[worst])}"
-            return (
-                f"{of} would have {_less(float(fair[worst]))} on a model trained by plain averaging than their number."
-            )
+            return _fewer(of, float(fair[worst]))
     comers = np.flatnonzero(fleet.seen)
     rare = comers[np.argsort(fleet.rates[comers], kind="stable")][: max(1, round(TENTH * len(comers)))]
     fair = influences[baseline.name].fair[rare].mean()
+    if fair >= 0.95:
+        return (
+            f"Plain averaging would count the clients of this fleet unequally (its bias is {baseline.bias:.1%}), but "
+            "those that are available least would not count less."
+        )
     who = f"The {counted(len(rare), 'client')} that {'is' if len(rare) == 1 else 'are'} available least"
-    return f"{who} would have {_less(float(fair))} on a model trained by plain averaging than their number."
+    return _fewer(who, float(fair))
+
+
+def _fewer(who: str, fair: float) -> str:
+    said = f"{_less(fair)} on a model trained by plain averaging"
+    return f"{who} would have {said}." if fair < NOTHING else f"{who} would have {said} than their share of the fleet."
 
 
 def _less(fair: float) -> str:
@@ -186,7 +195,7 @@ def _less(fair: float) -> str:
     >>> _less(0.25), _less(0.0), _less(0.8)
     ('4.0 times less influence', 'no influence', '1.2 times less influence')
     """
-    if fair < 1e-3:
+    if fair < NOTHING:
         return "no influence"
     times = 1 / fair
     return f"{times:.1f} times less influence" if times < 10 else f"{times:.0f} times less influence"

@@ -183,10 +183,10 @@ def what_if(found: Sequence[Scenario]) -> RenderableType:
         "round",
         "choose",
         *(["require"] if require else []),
-        "never active",
-        "updates/day",
-        "fedavg bias",
-        "fedawe bias",
+        "never",
+        "per day",
+        "fedavg",
+        "fedawe",
         "multiplier",
         "staleness",
         "advised",
@@ -197,7 +197,7 @@ def what_if(found: Sequence[Scenario]) -> RenderableType:
             one.round,
             one.choose,
             *([one.require] if require else []),
-            f"{one.never} of {one.clients}",
+            str(one.never),
             per_day,
             _percent(one.bias.get("fedavg")),
             _percent(one.bias.get("fedawe")),
@@ -205,8 +205,11 @@ def what_if(found: Sequence[Scenario]) -> RenderableType:
             f"{one.staleness:.3g}",
             one.advised,
         )
-    legend = "bias among clients that are ever active; multiplier and staleness in rounds; advised: by the rules below"
-    return _section("What if", table, Text(f"· {legend}", style="dim"))
+    legend = (
+        f"never: clients of {found[0].clients} that would never be active; per day: updates",
+        "fedavg, fedawe: bias among clients that are ever active; multiplier and staleness in rounds",
+    )
+    return _section("What if", table, *(Text(f"· {line}", style="dim") for line in legend))
 
 
 def _percent(value: float | None) -> str:

@@ -1,8 +1,9 @@
 """What the paper's theory says in numbers: mixing, staleness, learning rates, bounds, and what each algorithm costs.
 
 Symbols as in the paper: m clients, p_i^t >= delta, W the gossip matrix of a round, M = E[W^2], rho its second largest
-eigenvalue, s local steps, L smoothness, sigma and zeta noise and divergence of gradients, beta of Assumption 4. Lines
-are those of the paper's LaTeX source. `+` marks what the paper does not have: tighter, and as elementary.
+eigenvalue, s local steps, L smoothness, sigma and zeta noise and divergence of gradients, beta of Assumption 4.
+Theorems, lemmas and equations are numbered as in arXiv:2409.17446. `+` marks exact values and tighter bounds that are
+not in the paper.
 """
 
 from collections.abc import Callable
@@ -83,7 +84,7 @@ def _second_by_lanczos(product: Callable[[Array], Array], m: int) -> float:
 
 
 def rho(p: Array) -> float:
-    """rho = max_t lambda_2(M^(t)) for probabilities [m] or [T, m] (line 493).
+    """rho = max_t lambda_2(M^(t)) for probabilities [m] or [T, m]: the factor of Lemma 1.
 
     >>> round(rho(np.array([0.5, 0.5])), 12), rho_equal(0.5, 2)
     (0.75, 0.75)
@@ -120,7 +121,7 @@ def rho_of_trace(trace: Trace) -> float:
 
 
 def rho_paper(delta: float, m: int) -> float:
-    """Lemma 4 (line 807): rho <= 1 - delta^4 (1 - (1 - delta)^m)^2 / 8."""
+    """Lemma 4: rho <= 1 - delta^4 (1 - (1 - delta)^m)^2 / 8."""
     return 1 - delta**4 * (1 - (1 - delta) ** m) ** 2 / 8
 
 
@@ -168,7 +169,7 @@ def staleness_of_trace(trace: Trace) -> tuple[Array, Array]:
 
 
 def staleness_bounds(delta: float) -> tuple[float, float]:
-    """Lemma 2 (line 674): E[t - tau] <= 1/delta, E[(t - tau)^2] <= 2/delta^2."""
+    """Lemma 2: E[t - tau] <= 1/delta, E[(t - tau)^2] <= 2/delta^2."""
     return 1 / delta, 2 / delta**2
 
 
@@ -210,21 +211,21 @@ class Problem:
         """Name of a condition -> largest (eta_l eta_g, eta_l) it allows; inf where it says nothing."""
         s, L, delta, r = self.s, self.L, self.delta, sqrt(self.rho)
         return {
-            "(11), line 818": (
+            "condition (11)": (
                 (1 - r) * delta / (80 * s * (L + 1) * (r + 1) * self._root),
                 delta / (200 * s * L * self._root),
             ),
-            "descent lemma, line 703": (9 / (100 * s * L), inf),
-            "Lemma 5, line 1825": (inf, 1 / (4 * s * L)),
-            "Lemma 6, line 2750": (delta * (1 - r) / (10 * s * L * (r + 1)), delta / (20 * s * L)),
+            "Lemma 3": (9 / (100 * s * L), inf),
+            "Lemma 5": (inf, 1 / (4 * s * L)),
+            "Lemma 6": (delta * (1 - r) / (10 * s * L * (r + 1)), delta / (20 * s * L)),
         }
 
     def corollary_1(self, T: float) -> tuple[float, float]:
-        """(eta_l, eta_g) that Corollary 1 chooses (line 926): 1/(sqrt(T) s L) and sqrt(s delta m)."""
+        """(eta_l, eta_g) that Corollary 1 chooses: 1/(sqrt(T) s L) and sqrt(s delta m)."""
         return 1 / (sqrt(T) * self.s * self.L), sqrt(self.s * self.delta * self.m)
 
     def smallest_T(self) -> float:
-        """+ The smallest T whose Corollary 1 rates satisfy (11); the paper says T >= 1 (line 928)."""
+        """+ The smallest T whose Corollary 1 rates satisfy (11); the paper says T >= 1."""
         r = sqrt(self.rho)
         if r >= 1:
             return inf
@@ -236,8 +237,8 @@ class Problem:
     def bound(self, T: float, eta_l: float, eta_g: float, of: str = "x-bar") -> tuple[float, float, float, float]:
         """The terms of a bound on a mean over rounds, for eta_g >= 1: start, noise, noise and mixing, divergence.
 
-        of   "z-bar": E||grad F(z-bar)||^2, Theorem 1 (line 3827); "x-bar": E||grad F(x-bar)||^2, Corollary 2 (line
-             3976); "x_i": (1/m) sum_i E||x_i - x-bar||^2 for L >= 1, Corollary 3 (line 4182)
+        of   "z-bar": E||grad F(z-bar)||^2, Theorem 1; "x-bar": E||grad F(x-bar)||^2, Corollary 2; "x_i":
+             (1/m) sum_i E||x_i - x-bar||^2 for L >= 1, Corollary 3
         """
         if of not in CONSTANTS:
             raise UserError(f"the bounds are of {', '.join(map(repr, CONSTANTS))}, not {of!r}")

@@ -27,15 +27,15 @@ def _mixing(told: dict[str, Any]) -> Table:
     never = f" ({counted(told['never'], 'client')} never available, left out)" if told["never"] else ""
     table = _table(f"Mixing of {counted(m, 'client')}{never}, delta = {told['delta']:.4g}", "", "rho", "")
     exact = "exact" if told["trace"] is None else "with these rates"
-    table.add_row(f"{exact}, if independent", _digits(rho["exact"]), "lambda_2 of M = E[W^2] = E[W] (lines 464, 493)")
+    table.add_row(f"{exact}, if independent", _digits(rho["exact"]), "lambda_2 of M = E[W^2] = E[W], W as in (4)")
     if rho["trace"] is not None:
         table.add_row("in this trace", _digits(rho["trace"]), "lambda_2 of the mean of W, whatever depends on what")
     if rho["equal"] is not None:
         table.add_row("+ equal p, closed form", _digits(rho["equal"]), "(1 - p) (m - (1 - p)^(m-1)) / (m - 1)")
     table.add_row("+ bound", _digits(rho["delta"]), "1 - delta^2")
-    table.add_row("paper's bound, Lemma 4", _digits(rho["paper"]), "1 - delta^4 (1 - (1 - delta)^m)^2 / 8 (line 807)")
+    table.add_row("paper's bound, Lemma 4", _digits(rho["paper"]), "1 - delta^4 (1 - (1 - delta)^m)^2 / 8")
     if told["delta"] == 0:
-        table.caption = "delta = 0: Assumption 1 (line 256) fails, and with it every bound that follows"
+        table.caption = "delta = 0: Assumption 1 fails, and with it every bound that follows"
         table.caption_justify = "left"
     return table
 
@@ -50,7 +50,7 @@ def _matrix(M: Array, t: int) -> Table:
 def _stale(told: dict[str, Any]) -> Table:
     s, trace = told["staleness"], told["trace"]
     if trace is None:
-        table = _table("Staleness, the worst client in the worst round", "", "exact", "Lemma 2 (line 674)")
+        table = _table("Staleness, the worst client in the worst round", "", "exact", "Lemma 2")
         table.add_row("E[t - tau]", f"{s['mean']:.4g}", f"{s['mean_bound']:.4g} = 1/delta")
         table.add_row("E[(t - tau)^2]", f"{s['square']:.4g}", f"{s['square_bound']:.4g} = 2/delta^2")
         return table
@@ -73,7 +73,7 @@ def _rates(told: dict[str, Any]) -> Table:
     rates = told["rates"]
     chosen = f"eta_l = {rates['eta_l']:.3g}, eta_g = {rates['eta_g']:.3g}"
     table = _table(
-        f"Learning rates; Corollary 1 (line 926) takes {chosen} for T = {rates['T']}",
+        f"Learning rates; Corollary 1 takes {chosen} for T = {rates['T']}",
         "condition",
         "eta_l eta_g at most",
         "eta_l at most",
@@ -86,7 +86,7 @@ def _rates(told: dict[str, Any]) -> Table:
     T = told["smallest_T"]
     table.caption = (
         f"+ it meets (11) from T = {T['exact']:.2g} on with the exact rho ({T['delta']:.2g} with 1 - delta^2, "
-        f"{T['paper']:.2g} with the paper's bound); the paper says from T = 1 (line 928)"
+        f"{T['paper']:.2g} with the paper's bound); the paper says from T = 1"
     )
     table.caption_justify = "left"
     return table
@@ -96,9 +96,9 @@ def _bounds(told: dict[str, Any]) -> Table:
     title = "Bounds on the means of ||grad F||^2 and, last, of ||x_i - x-bar||^2 at these rates"
     table = _table(title, "", "start", "noise", "mixing", "zeta", "sum")
     for of, name in (
-        ("z-bar", "z-bar (Thm 1, line 3827)"),
-        ("x-bar", "x-bar (Cor 2, line 3976)"),
-        ("x_i", "x_i (Cor 3, line 4182)"),
+        ("z-bar", "z-bar (Theorem 1)"),
+        ("x-bar", "x-bar (Corollary 2)"),
+        ("x_i", "x_i (Corollary 3)"),
     ):
         terms = told["bounds"][of]
         table.add_row(name, *(f"{term:.3g}" for term in (*terms, sum(terms))))

@@ -16,6 +16,7 @@ from fedawe.availability.dynamics import (
     class_weights,
     probabilities_from_labels,
 )
+from fedawe.availability.past import Past
 from fedawe.availability.trace import Trace
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "Markov",
     "Mask",
     "Outages",
+    "Past",
     "Sine",
     "Staircase",
     "Stationary",

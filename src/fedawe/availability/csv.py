@@ -15,9 +15,10 @@ import numpy.typing as npt
 
 from fedawe.availability.dynamics import Mask
 from fedawe.core.errors import UserError
+from fedawe.core.files import check_expansion
+from fedawe.core.memory import MOST, check_room
 
 Ints = npt.NDArray[np.int64]
-MOST = 10**9  # rounds, or clients; a larger number is a slip of the pen
 MICROSECONDS = 1_000_000
 SIZE = "# rounds={} clients={}"  # first line of what we write: a last empty round has no line of its own
 
@@ -43,7 +44,7 @@ def read_csv(path: Path, round_seconds: float | None, rounds: int | None, client
         if round_seconds is None or not 0 < round_seconds < math.inf:
             raise UserError(f"{path}: intervals in seconds need the length of a round; received {round_seconds}")
         return _from_intervals(path, lines, round_seconds, rounds, clients)
-    got = ",".join(header) or "nothing"
+    got = ",".join(header)[:80] or "nothing"
     raise UserError(
         f"{path}:{number}: expected a header 'round,client' or 'client,start,end', not {got!r}; a log of another form "
         "becomes a trace with fedawe audit LOG --save trace.npz"
@@ -72,7 +73,7 @@ def _from_rounds(path: Path, lines: Iterator[tuple[int, list[str]]], rounds: int
         _known(t, rounds, "round", path, number)
         _known(i, clients, "client", path, number)
         if (t, i) in seen:
-            raise UserError(f"{path}:{number}: client {i} in round {t} again; it is there since line {seen[t, i]}")
+            raise UserError(f"{path}:{number}: client {i} in round {t} again; it was already in line {seen[t, i]}")
         seen[t, i] = number
     if not seen and not (rounds and clients):
         raise UserError(f"{path}: is empty: no line under the header")
@@ -144,10 +145,14 @@ def _whole(field: str, what: str, path: Path, number: int) -> int:
 
 
 def _nobody(path: Path, rounds: int, clients: int) -> Mask:
-    try:
-        return np.zeros((rounds, clients), dtype=bool)
-    except (MemoryError, ValueError):
-        raise UserError(f"{path}: {rounds} rounds of {clients} clients are more than this machine can hold") from None
+    """Room for the trace, unless one line of a small file claims more of it than anybody would mean."""
+    check_expansion(
+        path,
+        rounds * clients,
+        f"it has {rounds:,} rounds of {clients:,} clients; number both from 0 without large gaps, or save it as .npz",
+    )
+    check_room(f"{path}: {rounds:,} rounds of {clients:,} clients", rounds * clients, "use fewer rounds or clients")
+    return np.zeros((rounds, clients), dtype=bool)
 
 
 def _seconds(field: str, what: str, path: Path, number: int) -> int:

@@ -1,4 +1,4 @@
-"""How likely each client is to be there, round by round: p_i^t = p_i f_i(t).
+"""How likely each client is to be available, round by round: p_i^t = p_i f_i(t).
 
 The paper's four dynamics (Stationary, Staircase, Sine, InterleavedSine), two of related work (Markov, Cyclic), outages
 that many clients share (Outages), and the paper's rule for p_i. m clients, t the round from 0. Probabilities are numpy
@@ -16,21 +16,24 @@ import torch
 from fedawe.core.errors import UserError
 from fedawe.core.rng import rng
 
+LARGEST = 1e15  # of any option of dynamics: such a number of rounds is never reached
 Array = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 
 
 class Dynamics(ABC):
-    """A rule for who is available when; subclass it with `trajectory` to add your own.
+    """A model of availability: subclass it with `trajectory` to add your own.
 
     name                 what the command line calls it; by default the name of the class in lower case
     independent_rounds   whether the availability of a client in different rounds is independent
     independent_clients  whether the availability of different clients is independent
+    looks_back           whether an `available` of its own reads `before`; if not, any round can be drawn by itself
     """
 
     name = ""
     independent_rounds = True
     independent_clients = True
+    looks_back = True
 
     @abstractmethod
     def trajectory(self, t: npt.NDArray[np.int64], p: Array) -> Array:
@@ -51,7 +54,7 @@ class Dynamics(ABC):
         return torch.as_tensor(out, dtype=p.dtype, device=p.device) if isinstance(p, torch.Tensor) else out
 
     def available(self, seed: int, t: int, p: Array, before: Mask | None) -> Mask:
-        """Who is there in round t [m]; `before` is who was there in round t-1, and only Markov looks at it."""
+        """Which clients are available in round t [m]; `before` says so of round t-1, and only Markov reads it."""
         del before
         chance: Array = self.probabilities(t, p)
         return rng(seed, "availability", t).random(len(p)) < chance
@@ -73,7 +76,7 @@ def as_probabilities(p: Any) -> Array:
 
 @dataclass(frozen=True)
 class Stationary(Dynamics):
-    """f_i(t) = 1."""
+    """f_i(t) = 1: probabilities do not change."""
 
     def trajectory(self, t: npt.NDArray[np.int64], p: Array) -> Array:
         return p * np.ones_like(t)
@@ -112,7 +115,7 @@ class Sine(Dynamics):
 
 @dataclass(frozen=True)
 class InterleavedSine(Dynamics):
-    """f_i(t) = g(t) 1{p_i g(t) >= cutoff} with g the sine: whoever is unlikely is not there at all."""
+    """f_i(t) = g(t) 1{p_i g(t) >= cutoff}, where g is the sine: a probability below the cutoff becomes 0."""
 
     name = "interleaved"
 
@@ -133,7 +136,8 @@ class InterleavedSine(Dynamics):
 class Markov(Dynamics):
     """On/off chains: P(off -> on) = q and P(on -> off) = q (1/p - 1), both divided by the latter where it exceeds 1.
 
-    A client is off for 1/q rounds on average and on for p / (q (1 - p)); in every round it is there with probability p.
+    A client is unavailable for 1/q rounds on average and then available for p / (q (1 - p)). In every round it is
+    available with probability p.
     """
 
     independent_rounds = False
@@ -156,9 +160,13 @@ class Markov(Dynamics):
 
 @dataclass(frozen=True)
 class Cyclic(Dynamics):
-    """On for max(1, round(period p)) rounds, off for the rest of the period (at least 1), every client at its phase."""
+    """Every client is available for max(1, round(period p)) rounds of a period, from a random phase on.
+
+    It is unavailable for the rest of the period, which is at least one round.
+    """
 
     independent_rounds = False
+    looks_back = False
 
     period: int = 20
 
@@ -182,21 +190,22 @@ class Cyclic(Dynamics):
 
 @dataclass(frozen=True)
 class Outages(Dynamics):
-    """Clients fall into `groups` (client i into group i mod groups) that lose coverage together.
+    """Outages that clients share: client i is in group i mod `groups`, and a group loses coverage together.
 
-    In every round an outage of a group begins with probability `rate` and lasts `length` rounds, and nobody of the
-    group is there meanwhile; otherwise client i is there with probability p_i. Outages may overlap.
+    In every round an outage of a group begins with probability `rate` and lasts `length` rounds, and no client of the
+    group is available meanwhile; otherwise client i is available with probability p_i. Outages may overlap.
     """
 
     independent_rounds = False
     independent_clients = False
+    looks_back = False
 
     groups: int = 5
     rate: float = 0.02
     length: int = 10
 
     def __post_init__(self) -> None:
-        _check("groups", self.groups, at_least=1)
+        _check("groups", self.groups, at_least=1, at_most=10**6)
         _check("rate", self.rate, at_least=0, at_most=1)
         _check("length", self.length, at_least=1)
 
@@ -228,9 +237,9 @@ def probabilities_from_labels(frequencies: Array, phi: Array) -> Array:
 
 
 def _check(name: str, value: float, at_least: float = -np.inf, above: float = -np.inf, at_most: float = np.inf) -> None:
-    if not (value >= at_least and value > above and value <= at_most and np.isfinite(value)):
+    if value > LARGEST or not (at_least <= value <= at_most and value > above):  # also refuses NaN
         bounds = [f"at least {at_least:g}"] * (at_least > -np.inf) + [f"above {above:g}"] * (above > -np.inf)
-        bounds += [f"at most {at_most:g}"] * (at_most < np.inf)
+        bounds += [f"at most {min(at_most, LARGEST):g}"] * (at_most < np.inf or value > LARGEST)
         raise UserError(f"{name} is {value!r}; expected a number {' and '.join(bounds)}")
 
 

@@ -9,19 +9,25 @@ import numpy as np
 import torch
 
 from fedawe.availability.csv import read_csv, to_csv
+from fedawe.availability.drawn import Drawn
 from fedawe.availability.dynamics import Array, Dynamics, Mask, as_probabilities
 from fedawe.core.errors import UserError
 from fedawe.core.files import existing_file, read_npz, write_atomically
+from fedawe.core.memory import check_room
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+KEPT = 2**25  # entries of a drawn trace that are held in memory and in files; a larger one is drawn round by round
 
 
 class Trace:
     """Availability of m clients over T rounds, `on` [T, m] bool; p [T, m], the probabilities behind it, if known.
 
     A client is available for the whole of a round or not at all. NaN in `on` means that nobody knows: `known` [T, m] is
-    then False, the audit leaves such rounds out of rates, and a run treats the client as unavailable.
+    then False, the audit leaves such rounds out of rates, and a run treats the client as unavailable. A trace of more
+    than 2**25 entries that is drawn is not held: `row` and `active` draw a round when it is asked for, and `on` draws
+    all of them.
 
     >>> trace = Trace([[True, False, True], [False, False, False]])
     >>> trace.active(0), trace.active(1)
@@ -31,17 +37,57 @@ class Trace:
     """
 
     def __init__(self, on: Any, p: Any = None) -> None:
-        self.on: Mask
         self.known: Mask | None  # None: everything is known
-        self.on, self.known = _as_masks(on)
-        self.on.flags.writeable = False
+        self._on: Mask | None  # None: drawn round by round
+        self._on, self.known = _as_masks(on)
+        self._on.flags.writeable = False
+        self._shape: tuple[int, int] = (len(self._on), self._on.shape[1])
         self._p = None if p is None else self._checked(p)
-        self._origin: tuple[Dynamics, Array] | None = None  # of a trace that was drawn: dynamics and base probabilities
+        self._drawn: Drawn | None = None  # where it comes from, of a trace that was drawn
+
+    @classmethod
+    def _of(cls, drawn: Drawn) -> "Trace":
+        trace = cls.__new__(cls)
+        trace._drawn, trace._shape, trace._on = drawn, drawn.shape, None
+        trace.known = trace._p = None
+        if trace.kept:
+            trace._on = drawn.whole()
+            trace._on.flags.writeable = False
+        return trace
+
+    @property
+    def kept(self) -> bool:
+        """Whether it is held in memory and in files; a large one that is drawn is not."""
+        return self._on is not None or self.rounds * self.clients <= KEPT
+
+    @property
+    def on(self) -> Mask:
+        """Who is available when, [T, m]; of a trace that is drawn round by round, all of it is drawn now and kept."""
+        if self._on is None:
+            assert self._drawn is not None
+            self._check_room(1)
+            self._on = self._drawn.whole()
+            self._on.flags.writeable = False
+        return self._on
+
+    def row(self, t: int) -> Mask:
+        """Who is available in round t, [m]."""
+        if not 0 <= t < self.rounds:
+            raise UserError(f"the trace has rounds 0 to {self.rounds - 1}, but round {t} was asked for")
+        if self._on is None:
+            assert self._drawn is not None
+            return self._drawn.row(t)
+        row: Mask = self._on[t]
+        return row
+
+    def _check_room(self, size: int) -> None:
+        what = f"a trace of {self.rounds:,} rounds of {self.clients:,} clients as one table"
+        check_room(what, size * self.rounds * self.clients, "use fewer rounds or clients, or ask round by round (row)")
 
     def _checked(self, given: Any) -> Array:
         p: Array = np.array(given, dtype=np.float64)
-        if p.shape != self.on.shape:
-            raise UserError(f"p has the shape {list(p.shape)}, the trace {list(self.on.shape)}")
+        if p.shape != self._shape:
+            raise UserError(f"p has the shape {list(p.shape)}, the trace {list(self._shape)}")
         if not ((p >= 0) & (p <= 1)).all():  # also refuses NaN
             raise UserError("p has entries that are not in [0, 1]")
         p.flags.writeable = False
@@ -50,57 +96,87 @@ class Trace:
     @property
     def p(self) -> Array | None:
         """The probabilities [T, m] behind it, if known; eight times as large as `on`, so computed when asked for."""
-        if self._p is None and self._origin is not None:
-            dynamics, base = self._origin
-            self._p = self._checked(dynamics.probabilities(np.arange(self.rounds), base))
+        if self._p is None and self._drawn is not None:
+            self._check_room(3 * 8)  # they are computed, checked and kept
+            self._p = self._checked(self._drawn.dynamics.probabilities(np.arange(self.rounds), self._drawn.base))
         return self._p
+
+    @property
+    def probabilities(self) -> Any:
+        """p for an algorithm that needs one round at a time: the array, or a table whose rows are computed when asked
+        for; None if they are not known."""
+        return self.p if self.kept else self._drawn
+
+    @property
+    def knows_p(self) -> bool:
+        """Whether the probabilities behind it are known."""
+        return self._p is not None or self._drawn is not None
+
+    def rates(self) -> Array:
+        """How often each client is available, [m]; of a trace that is drawn round by round, an estimate."""
+        if self._on is None:
+            assert self._drawn is not None
+            return self._drawn.rates
+        return np.asarray(self._on.mean(0))
+
+    def most_available(self) -> int:
+        """How many clients are available in a round at most; of a trace that is drawn round by round, an estimate."""
+        if self._on is None:
+            assert self._drawn is not None
+            return self._drawn.most
+        return int(self._on.sum(1).max())
+
+    def ever_available(self, enough: int) -> int:
+        """How many clients are available in some round; of a trace that is drawn round by round, counting ends where
+        they are more than `enough`."""
+        if self._on is not None:
+            return int(self._on.any(0).sum())
+        ever = np.zeros(self.clients, dtype=bool)
+        for t in range(self.rounds):
+            ever |= self.row(t)
+            if t % 64 == 0 and ever.sum() > enough:
+                break
+        return int(ever.sum())
 
     @classmethod
     def draw(cls, dynamics: Dynamics, p: Any, rounds: int, seed: int) -> "Trace":
         """A trace of `rounds` rounds; each depends on (seed, t) alone: a shorter draw is a prefix of a longer one."""
         if isinstance(rounds, bool) or not isinstance(rounds, int | np.integer) or rounds < 1:
             raise UserError(f"rounds must be a whole number from 1, not {rounds!r}")
-        base = as_probabilities(p)
-        # An object that has nothing but `probabilities` is drawn independently, round by round.
-        available = getattr(type(dynamics), "available", Dynamics.available)
-        on = np.empty((rounds, len(base)), dtype=bool)
-        for t in range(rounds):
-            on[t] = available(dynamics, seed, t, base, on[t - 1] if t else None)
-        trace = cls(on)
-        trace._origin = (dynamics, base)
-        return trace
+        return cls._of(Drawn(dynamics, as_probabilities(p), int(rounds), seed))
 
     @property
     def rounds(self) -> int:
         """T."""
-        return len(self.on)
+        return self._shape[0]
 
     @property
     def clients(self) -> int:
         """m."""
-        return int(self.on.shape[1])
+        return self._shape[1]
 
     def active(self, t: int) -> torch.Tensor:
         """The clients of round t, in increasing order, [k] int64."""
-        if not 0 <= t < self.rounds:
-            raise UserError(f"the trace has rounds 0 to {self.rounds - 1}, but round {t} was asked for")
-        return torch.from_numpy(np.flatnonzero(self.on[t]))
+        return torch.from_numpy(np.flatnonzero(self.row(t)))
 
     def first(self, rounds: int) -> "Trace":
         """The first rounds of it."""
         if not 1 <= rounds <= self.rounds:
             raise UserError(f"the trace has {self.rounds} rounds, but {rounds} were asked for")
+        if self._on is None:
+            assert self._drawn is not None
+            return Trace._of(self._drawn.first(rounds))
         part = Trace(self.on[:rounds], None if self._p is None else self._p[:rounds])
-        part._origin = self._origin
+        part._drawn = None if self._drawn is None else self._drawn.first(rounds)
         part.known = None if self.known is None else self.known[:rounds]
         return part
 
     def knowing(self, known: Mask) -> "Trace":
         """The same trace, of which only the entries `known` [T, m] are known; a client is unavailable elsewhere."""
-        if known.shape != self.on.shape or known.dtype != bool:
-            raise UserError(f"known must be booleans {list(self.on.shape)}, not {known.dtype} {list(known.shape)}")
+        if known.shape != self._shape or known.dtype != bool:
+            raise UserError(f"known must be booleans {list(self._shape)}, not {known.dtype} {list(known.shape)}")
         part = Trace(self.on & known, self._p)
-        part._origin = self._origin
+        part._drawn = self._drawn
         part.known = None if known.all() else known
         return part
 
@@ -162,6 +238,11 @@ class Trace:
             raise UserError(f"{path}: {error}") from None
 
     def __repr__(self) -> str:
+        if self._on is None:
+            return (
+                f"Trace of {_counted(self.clients, 'client')} over {_counted(self.rounds, 'round')}, drawn round by "
+                f"round: {self.rates().mean():.1%} available on average"
+            )
         empty, never = int((~self.on.any(1)).sum()), int((~self.on.any(0)).sum())
         share = self.on.mean() if self.known is None else self.on.sum() / max(int(self.known.sum()), 1)
         unknown = "" if self.known is None else f", {1 - self.known.mean():.1%} unknown"

@@ -158,3 +158,8 @@ def main() -> None:
     except BrokenPipeError:  # the reader of our output left, as in `fedawe trace show x | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
+    except OSError as error:
+        if error.filename is None:  # not about a file of the user
+            raise
+        print(f"fedawe: {str(error.filename)[:200]}: {error.strerror}", file=sys.stderr)
+        sys.exit(2)

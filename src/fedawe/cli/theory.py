@@ -8,7 +8,7 @@ from fedawe.experiments.flags import File, Numbers, Whole
 
 @dataclass(frozen=True)
 class Theory:
-    """Print mixing, staleness, learning-rate conditions, bounds and costs, with the paper's lines and tighter ones."""
+    """Print mixing, staleness, conditions on learning rates, bounds and costs: the paper's, and tighter ones."""
 
     p: Numbers = (0.1,)
     """base probabilities: one for all clients or one for each"""

@@ -76,7 +76,7 @@ class Show:
             console.print(line)
         rates, echoes = trace.on.mean(0), trace.echoes()
         table = Table("", "least", "median", "most", box=None)
-        table.add_row("share of rounds a client is there", *(f"{q:.3f}" for q in np.quantile(rates, (0, 0.5, 1))))
+        table.add_row("share of rounds available", *(f"{q:.3f}" for q in np.quantile(rates, (0, 0.5, 1))))
         table.add_row("clients in a round", *(f"{q:.0f}" for q in np.quantile(trace.on.sum(1), (0, 0.5, 1))))
         if len(echoes):
             table.add_row("rounds since last there", *(f"{q:.0f}" for q in np.quantile(echoes, (0, 0.5, 1))))
@@ -101,7 +101,7 @@ class Check:
 
 
 def stripes(trace: Trace, width: int, height: int) -> list[str]:
-    """The trace in characters: the darker, the more of those clients were there in those rounds."""
+    """The trace in characters: the darker, the more of those clients were available in those rounds."""
     rows = np.array_split(np.arange(trace.clients), min(height, trace.clients))
     columns = np.array_split(np.arange(trace.rounds), min(width, trace.rounds))
     out = []

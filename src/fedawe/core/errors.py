@@ -2,7 +2,7 @@
 
 
 class UserError(ValueError):
-    """What was received, what was expected, what to do: in one line."""
+    """A mistake of the user. The message says in one line what was received, what was expected and what to do."""
 
 
 class Diverged(UserError):

@@ -2,9 +2,13 @@
 
 import hashlib
 import operator
+import struct
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import numpy as np
+
+KEY = struct.Struct("<QQ")
 
 
 def rng(seed: int, *path: int | str) -> np.random.Generator:
@@ -30,10 +34,13 @@ def streams(seed: int, *path: int | str, last: Iterable[int | tuple[int, ...]]) 
     True
     """
     philox = np.random.Philox(key=0)
-    generator, blank, start = np.random.Generator(philox), philox.state, _encode(seed, path)
+    generator, start = np.random.Generator(philox), _encode(seed, path)
+    # The state of a new generator, in tuples: numpy takes arrays too, but is slower to read them.
+    words = {"counter": (0, 0, 0, 0), "key": (0, 0)}
+    blank: Any = {**philox.state, "state": words, "buffer": (0, 0, 0, 0)}
     for i in last:
         name = b"%b/i%d" % (start, i) if isinstance(i, int) else start + b"".join(b"/i%d" % each for each in i)
-        blank["state"]["key"] = np.frombuffer(_key(name), dtype="<u8")
+        words["key"] = KEY.unpack(_key(name))
         philox.state = blank
         yield generator
 

@@ -15,7 +15,7 @@ from fedawe.tasks.layout import Layout
 
 @dataclass(frozen=True)
 class About:
-    """What a server app knows of its clients; none of it is needed, and none of it may change when a run goes on.
+    """What a server app knows of its clients; all of it is optional, and none of it may change when a run is continued.
 
     task     what is learned, as fields
     local    how clients train

@@ -33,7 +33,7 @@ from fedawe.training.local import Local, Rate
 # Keys of a run configuration that change no number a client computes.
 EXECUTION = (
     "algorithm", "num-rounds", "timeout", "quorum", "out", "authenticated", "max-norm", "max-statistics",
-    "max-versions", "evaluate",
+    "max-versions", "evaluate", "groups",
 )  # fmt: skip
 Config = Mapping[str, Any]
 Arrays = dict[str, Tensor]

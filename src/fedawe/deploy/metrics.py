@@ -1,13 +1,18 @@
-"""What clients say of themselves, averaged; nobody's metrics can break a round or fill a disk."""
+"""What clients say of themselves, averaged, also by group; nobody's metrics can break a round or fill a disk."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 from flwr.app import MetricRecord, RecordDict
+from flwr.serverapp.strategy import Result
 
+from fedawe.audit.groups import read_roster
+from fedawe.core.errors import UserError
 from fedawe.deploy.wire import ROUND
+from fedawe.results.record import Record
 
 MOST = 64  # metrics of a reply that are looked at
 LONGEST = 64  # characters of a metric's name; a metric with a longer one is ignored
@@ -36,3 +41,45 @@ def mean_metrics(replies: Sequence[RecordDict], weighted_by: str) -> MetricRecor
     return MetricRecord(
         {name: sum(w / total * one[name] for w, one in zip(weights, said, strict=True)) for name in names}
     )
+
+
+def read_groups(path: str | Path, clients: int) -> dict[int, str]:
+    """The group of every client that the table has, from a CSV with the columns `client` (0, 1, ...) and `group`."""
+    tables, _ = read_roster(Path(path)).placed([str(i) for i in range(clients)])
+    table = next((one for one in tables if one.kind == "group"), None)
+    if table is None or not table.parts.any():
+        raise UserError(f"{path}: expected a column 'client' with numbers from 0 to {clients - 1} and a column 'group'")
+    return {i: table.names[int(row.argmax())] for i, row in enumerate(table.parts) if row.any()}
+
+
+def metrics_by_group(
+    replies: Sequence[tuple[int, RecordDict]], groups: Mapping[int, str], weighted_by: str
+) -> dict[str, float]:
+    """Every metric of every group as METRIC_GROUP, and the largest difference between two groups as METRIC_gap."""
+    found: dict[str, MetricRecord] = {}
+    for group in sorted(set(groups.values())):
+        mean = mean_metrics([reply for client, reply in replies if groups.get(client) == group], weighted_by)
+        if mean is not None:
+            found[group] = mean
+    out: dict[str, float] = {}
+    for name in sorted({name for mean in found.values() for name in mean}):
+        values = {group: float(mean[name]) for group, mean in found.items() if name in mean}  # type: ignore[arg-type]
+        out |= {f"{name}_{group}": value for group, value in values.items()}
+        if len(values) > 1:
+            out[f"{name}_gap"] = max(values.values()) - min(values.values())
+    return out
+
+
+def recalled(result: Result, record: Record, ours: set[str]) -> None:
+    """Into the result, the metrics of rounds that were run before a restart; `ours` are fields that are no metrics."""
+    by_group: dict[int, set[str]] = {}
+    for line in record.rounds:
+        if "train" in line:
+            result.train_metrics_clientapp[line["round"]] = MetricRecord(line["train"])
+        if "clients_evaluate" in line:
+            result.evaluate_metrics_clientapp[line["round"]] = MetricRecord(line["clients_evaluate"])
+        by_group[line["round"]] = set(line.get("groups", ()))
+    for line in record.evaluations:
+        others = {*ours, "echo_mean", "echo_max", *by_group.get(line["round"], ())}
+        if metrics := {name: value for name, value in line.items() if name not in others}:
+            result.evaluate_metrics_serverapp[line["round"]] = MetricRecord(metrics)

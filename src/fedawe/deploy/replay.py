@@ -15,6 +15,7 @@ from flwr.supercore.task_identity import TaskIdentity
 from torch import Tensor
 
 from fedawe.algorithms.exchange import Broadcast, Upload, reads_more_than_innovations
+from fedawe.algorithms.facts import lacks_seed
 from fedawe.availability.trace import Trace
 from fedawe.core.describe import rebuilt
 from fedawe.core.errors import UserError
@@ -106,6 +107,8 @@ def replay(out: str | Path, client: ClientApp | None = None) -> Tensor:
     said, seed = header["deployment"], header["seed"]
     trace = Trace.load(Path(out) / "traces" / f"seed-{seed}.npz")
     algorithm = rebuilt(header["algorithm"])
+    if lacks_seed(algorithm):
+        raise UserError(f"{out}: the noise of a private federation is secret and was not kept; it cannot be replayed")
     if client is None:
         if (header["task"] or {}).get("app") != digits.NAME:
             raise UserError(f"{out}: name the client app that trained it, as in my_app.client_app:app")

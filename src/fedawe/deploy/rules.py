@@ -14,7 +14,7 @@ Identity = Literal["node", "client-id"]
 
 @dataclass(frozen=True, kw_only=True)
 class Rules:
-    """How a federation is run. Zero means no limit throughout.
+    """How a federation is run. For every option, zero means that there is no limit.
 
     clients         m, the number of clients
     quorum          a round ends as soon as this many valid replies are in; 0: when every client that is waited for has
@@ -27,6 +27,7 @@ class Rules:
     max_statistics  how many times as large as the server's a client's running statistics may be
     max_versions    how many models of clients (or their innovations, for MIFA and FedVARP) are held in memory
     evaluate        send the model to the clients for evaluation after every round
+    groups          a CSV with the columns `client` and `group`: what clients say of the model is also averaged by group
     weighted_by     the metric that says how many samples a client has, for the mean of the clients' metrics
     arrays_key, config_key   what the records of a message are called
     """
@@ -40,6 +41,7 @@ class Rules:
     max_statistics: float = 100.0
     max_versions: int = 0
     evaluate: bool = False
+    groups: str | Path | None = None
     weighted_by: str = "num-examples"
     arrays_key: str = "arrays"
     config_key: str = "config"
@@ -59,6 +61,10 @@ class Rules:
                 raise UserError(f"{name} is {value!r}; expected a positive number, or 0 for no limit")
         if self.identity not in get_args(Identity):
             raise UserError(f"identity is {self.identity!r}; expected 'node' or 'client-id'")
+        if self.groups is not None and not self.evaluate:
+            raise UserError(
+                f"groups is {str(self.groups)!r}, which needs evaluations by the clients; give evaluate=true"
+            )
         if self.max_versions and self.out is None:
             raise UserError("max_versions needs a folder for the versions that are not in memory; give out")
 
@@ -71,13 +77,14 @@ class Rules:
 # What an app's run configuration may say; the rest is for Python.
 CONFIGURED = (
     "clients", "quorum", "out", "authenticated", "max_norm", "max_statistics", "max_versions", "evaluate",
+    "groups",
 )  # fmt: skip
 
 
 def options_from(config: Mapping[str, Any]) -> dict[str, Any]:
     """The options that an app's run configuration has, in Flower's kebab-case."""
     said = {name: config[name.replace("_", "-")] for name in CONFIGURED if name.replace("_", "-") in config}
-    return {**said, "out": None} if said.get("out") == "" else said
+    return {name: None if value == "" and name in ("out", "groups") else value for name, value in said.items()}
 
 
 def checked_rules(said: Mapping[str, Any]) -> Rules:

@@ -2,6 +2,7 @@
 
 import hashlib
 import itertools
+import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -17,20 +18,20 @@ from flwr.supercore import log
 from fedawe.algorithms import Algorithm
 from fedawe.algorithms.buffers import with_buffers
 from fedawe.algorithms.exchange import chooses, reads_more_than_innovations
-from fedawe.algorithms.facts import deployed_form, diagnostics_of, lacks_probabilities, name_of
+from fedawe.algorithms.facts import deployed_form, diagnostics_of, lacks_probabilities, name_of, with_seed
 from fedawe.availability.trace import Trace
 from fedawe.core.errors import UserError
 from fedawe.deploy import wire
 from fedawe.deploy.about import About, deployment_header
 from fedawe.deploy.checkpoint import Folder
 from fedawe.deploy.identity import Connection, Roster
-from fedawe.deploy.metrics import finite_metrics, mean_metrics
+from fedawe.deploy.metrics import finite_metrics, mean_metrics, metrics_by_group, read_groups, recalled
 from fedawe.deploy.presence import Presence
 from fedawe.deploy.rounds import Clock, Close, Desk, Question, tell
 from fedawe.deploy.rules import checked_rules
 from fedawe.deploy.session import Session
 from fedawe.deploy.wire import ROUND, Refused, Reply
-from fedawe.results.record import Line, Record
+from fedawe.results.record import Line
 from fedawe.tasks.layout import Layout
 from fedawe.training.diagnostics import diagnostics
 
@@ -72,6 +73,7 @@ class FlowerStrategy(Strategy):
         self.given = algorithm
         self.algorithm: Algorithm[Any] = deployed_form(algorithm)
         self.about, self.known_layout = about or About(), layout
+        self.groups = {} if self.rules.groups is None else read_groups(self.rules.groups, self.rules.clients)
         self.clock = Clock()
 
     def summary(self) -> None:
@@ -97,7 +99,9 @@ class FlowerStrategy(Strategy):
         layout = wire.checked_layout(self.known_layout, initial_arrays)
         x0, rules = wire.read(layout, initial_arrays), self.rules
         roster = Roster(rules.clients, rules.authenticated, rules.identity == "client-id")
-        self.session = Session(with_buffers(self.algorithm, layout.buffers), layout, x0, roster)
+        # The seed of noise is in memory only, and new after every start: no round is repeated with the same noise.
+        algorithm = with_seed(self.algorithm, secrets.randbits(256))
+        self.session = Session(with_buffers(algorithm, layout.buffers), layout, x0, roster)
         self.needs_facts = reads_more_than_innovations(self.algorithm)
         if self.session.broadcast([]).gradient:
             raise UserError(
@@ -119,7 +123,7 @@ class FlowerStrategy(Strategy):
     def _rounds(self, grid: Grid, run: Run, folder: Folder | None) -> Result:
         session, result = self.session, Result(arrays=self.arrays())
         if folder is not None and session.rounds:
-            self._recall(result, folder.record())
+            recalled(result, folder.record(), {*RESERVED, *self._evaluation(session.rounds, None)})
             tell("%s: %d of %d rounds are done", folder.out, session.rounds, run.num_rounds)
         else:
             found = None if run.evaluate_fn is None else run.evaluate_fn(0, result.arrays)
@@ -160,13 +164,18 @@ class FlowerStrategy(Strategy):
         if metrics is not None:
             result.train_metrics_clientapp[n] = metrics
             line["train"] = finite_metrics(metrics.items())
-        if self.rules.evaluate and (found := self._evaluated_by_clients(n, grid, run, trained)) is not None:
-            result.evaluate_metrics_clientapp[n] = found
-            line["clients_evaluate"] = finite_metrics(found.items())
+        by_group: dict[str, float] = {}
+        if self.rules.evaluate:
+            found, by_group = self._evaluated_by_clients(n, grid, run, trained)
+            if found is not None:
+                result.evaluate_metrics_clientapp[n] = found
+                line["clients_evaluate"] = finite_metrics(found.items())
+            if by_group:
+                line["groups"] = by_group
         evaluated = None if run.evaluate_fn is None else run.evaluate_fn(n, result.arrays)
         if evaluated is not None:
             result.evaluate_metrics_serverapp[n] = evaluated
-        evaluation = self._evaluation(n, evaluated)
+        evaluation = by_group | self._evaluation(n, evaluated)
         line["round_seconds"] = round(time.monotonic() - began, 3)
         shown = {**line, **evaluation}
         tell("[ROUND %d/%d] %s", n, run.num_rounds, {k: v for k, v in shown.items() if k not in ("kind", "round")})
@@ -203,19 +212,6 @@ class FlowerStrategy(Strategy):
             line |= diagnostics_of(session.algorithm, session.state)
         return line
 
-    def _recall(self, result: Result, record: Record) -> None:
-        """The metrics of rounds that were run before a restart."""
-        for line in record.rounds:
-            if "train" in line:
-                result.train_metrics_clientapp[line["round"]] = MetricRecord(line["train"])
-            if "clients_evaluate" in line:
-                result.evaluate_metrics_clientapp[line["round"]] = MetricRecord(line["clients_evaluate"])
-        ours = {*RESERVED, *self._evaluation(self.session.rounds, None), "echo_mean", "echo_max"}
-        for line in record.evaluations:
-            metrics = {name: value for name, value in line.items() if name not in ours}
-            if metrics:
-                result.evaluate_metrics_serverapp[line["round"]] = MetricRecord(metrics)
-
     # ------------------------------------------------------------------------------------------------- one exchange
 
     def _trained_by_clients(self, n: int, grid: Grid, run: Run, arrays: ArrayRecord) -> tuple[list[Message], Close]:
@@ -232,12 +228,16 @@ class FlowerStrategy(Strategy):
 
         return self._exchange(run.timeout, ask, lambda question, reply: self._is_innovation(question, reply, n))
 
-    def _evaluated_by_clients(self, n: int, grid: Grid, run: Run, arrays: ArrayRecord) -> MetricRecord | None:
-        """The mean of what clients say of the model."""
+    def _evaluated_by_clients(
+        self, n: int, grid: Grid, run: Run, arrays: ArrayRecord
+    ) -> tuple[MetricRecord | None, dict[str, float]]:
+        """The mean of what clients say of the model, and the same by group."""
         replies, _ = self._exchange(
             run.timeout, lambda: self.configure_evaluate(n, arrays, run.evaluate_config, grid), lambda *_: True
         )
-        return self.aggregate_evaluate(n, replies)
+        claims, groups = self.session.roster.claims, self.groups
+        said = [(claims[reply.metadata.src_node_id], reply.content) for reply in replies] if groups else []
+        return self.aggregate_evaluate(n, replies), metrics_by_group(said, groups, self.rules.weighted_by)
 
     def _exchange(
         self, timeout: float, ask: Callable[[], Iterable[Message]], valid: Callable[[Question, Message], bool]

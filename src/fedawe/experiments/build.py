@@ -9,12 +9,14 @@ from typing import Any, get_origin
 import numpy as np
 import torch
 
-from fedawe.algorithms import ALGORITHMS, CHOOSERS, PAPER, Algorithm, Chosen, name_of
+from fedawe.algorithms import AGGREGATORS, ALGORITHMS, CHOOSERS, PAPER, Algorithm, Chosen, Robust, name_of
 from fedawe.algorithms.choosing import Chooser
 from fedawe.algorithms.facts import lacks_probabilities
+from fedawe.algorithms.robust import Aggregator
 from fedawe.availability.dynamics import DYNAMICS, Dynamics
 from fedawe.availability.trace import Trace
 from fedawe.core.errors import UserError
+from fedawe.core.memory import MOST, check_room
 from fedawe.experiments import names
 from fedawe.experiments.experiment import Experiment
 from fedawe.experiments.names import Spec
@@ -37,7 +39,7 @@ def experiment_of(settings: Settings, algorithms: Sequence[str] = (), seeds: Seq
     availability = _availability(settings)
     recorded = availability if isinstance(availability, Trace) else None
     task, p = _task(settings, recorded)
-    knows_p = recorded is None or recorded.p is not None
+    knows_p = recorded is None or recorded.knows_p
     chosen = algorithms or [name for name in _paper() if knows_p or not lacks_probabilities(ALGORITHMS[name]())]
     common, built, own = _local(settings), {}, {}
     for text in chosen:
@@ -46,6 +48,8 @@ def experiment_of(settings: Settings, algorithms: Sequence[str] = (), seeds: Seq
             raise UserError(f"an algorithm was given twice: {' '.join(chosen)}")
         own[spec.label] = _own(spec, common, settings.schedule)
         built[spec.label] = build_algorithm(spec, own[spec.label])
+        if settings.aggregate is not None:
+            built[spec.label] = Robust(built[spec.label], aggregator_of(settings.aggregate))
         if settings.choose is not None:
             built[spec.label] = Chosen(built[spec.label], chooser_of(settings.choose))
     return Experiment(
@@ -74,7 +78,7 @@ def algorithm_spec(text: str) -> Spec:
 def build_algorithm(spec: Spec, local: Local | None = None) -> Any:
     """The algorithm; a memory in units of gradients takes the rate at which its clients train.
 
-    An option may be a rule or a chooser in turn: `fedadam:rule=fedau(K=20),eta_s=0.1`.
+    An option may be a rule, a chooser or an aggregation in turn: `fedadam:rule=fedau(K=20),eta_s=0.1`.
     """
     spec, given = spec.without(*_own_keys(spec)), dict[str, Any]()
     if spec.options.get("memory_rate") == "local" and local is not None:
@@ -86,12 +90,20 @@ def build_algorithm(spec: Spec, local: Local | None = None) -> Any:
             given[key] = build_algorithm(algorithm_spec(names.nested(text)), local)
         elif kind is Chooser:
             given[key] = chooser_of(names.nested(text))
+        elif kind is Aggregator:
+            given[key] = aggregator_of(names.nested(text))
     return spec.without(*given).build(**given)
 
 
 def chooser_of(text: str) -> Chooser:
     """A way to choose among the available clients, as written: `uniform:k=20`."""
     found: Chooser = names.parse(text, "choosers", CHOOSERS).build()
+    return found
+
+
+def aggregator_of(text: str) -> Aggregator:
+    """What takes the place of the mean over the active clients, as written: `trimmed:share=0.1`."""
+    found: Aggregator = names.parse(text, "aggregators", AGGREGATORS).build()
     return found
 
 
@@ -161,8 +173,8 @@ def _task(settings: Settings, recorded: Trace | None) -> tuple[Task | Callable[[
     clients = settings.clients
     if clients is None:
         clients = recorded.clients if recorded is not None else len(settings.p) if len(settings.p) > 1 else None
-    if clients is not None and clients < 1:
-        raise UserError(f"clients is {clients}; expected a whole number from 1")
+    if clients is not None and not 1 <= clients <= MOST:
+        raise UserError(f"clients is {clients}; expected a whole number from 1 to {MOST:,}")
     if p is not None and clients is not None and len(p) not in (1, clients):
         raise UserError(f"p has {len(p)} numbers for {clients} clients; give one for all or one for each")
     if settings.task == "quadratic":
@@ -190,6 +202,7 @@ def _quadratic(settings: Settings, clients: int, p: Any, recorded: Trace | None)
     if settings.image_size is not None or settings.evaluate_received:
         raise UserError("image_size and evaluate_received are for data; omit them for quadratic")
     _refuse_unused(settings, ())
+    check_room(f"a quadratic for each of {clients:,} clients", 8 * 8 * clients, "use fewer clients")
     if p is None and recorded is None:
         p = np.linspace(0.9, 0.3, clients)  # the smaller its optimum, the more often a client is available
     return Quadratic(torch.linspace(0, 100, clients, dtype=torch.float64)[:, None]), p

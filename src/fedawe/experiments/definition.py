@@ -24,6 +24,7 @@ from fedawe.availability.dynamics import (
 from fedawe.availability.trace import Trace
 from fedawe.core.describe import described, short
 from fedawe.core.errors import UserError
+from fedawe.core.memory import MOST
 from fedawe.core.rng import rng
 from fedawe.tasks.base import Task
 from fedawe.training.local import Local
@@ -99,8 +100,8 @@ class Definition:
     def _rounds(self) -> int:
         most = None if self.recorded is None else self.recorded.rounds
         rounds = (most or ROUNDS) if self.rounds is None else self.rounds
-        if not is_whole(rounds) or rounds < 1:
-            raise UserError(f"rounds is {rounds!r}; expected a whole number from 1")
+        if not is_whole(rounds) or not 1 <= rounds <= MOST:
+            raise UserError(f"rounds is {rounds!r}; expected a whole number from 1 to {MOST:,}")
         if most is not None and rounds > most:
             raise UserError(f"the recorded trace has {most} rounds; asked for were {rounds}")
         return int(rounds)
@@ -120,7 +121,7 @@ class Definition:
     @property
     def knows_p(self) -> bool:
         """Whether the probabilities of every round are known."""
-        return self.recorded is None or self.recorded.p is not None
+        return self.recorded is None or self.recorded.knows_p
 
     def is_evaluated(self, n: int) -> bool:
         """Whether there is an evaluation after n rounds: 0, every so many, more often in the end, and the last."""
@@ -165,7 +166,8 @@ class Definition:
     def algorithm(self, label: str, trace: Trace, sizes: Any = None) -> Algorithm[Any]:
         """An algorithm, ready for the trace of a seed and for clients with so many samples [m]."""
         algorithm = with_sizes(self.algorithms[label], sizes)
-        algorithm = with_probabilities(algorithm, trace.p) if self.knows_p else algorithm
+        if lacks_probabilities(algorithm) and self.knows_p:
+            algorithm = with_probabilities(algorithm, trace.probabilities)
         return Received(algorithm) if self.evaluate_received and not is_received_mean(algorithm) else algorithm
 
     def described(self) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """The folder of an experiment: what all of its runs share.
 
 OUT/experiment.json               what all runs share, the command, versions and hardware
-OUT/traces/seed-0.npz             the trace of a seed
+OUT/traces/seed-0.npz             the trace of a seed; a large one that is drawn (not Trace.kept) has no file:
+                                  experiment.json and the probabilities in clients/ say all of it
 OUT/clients/seed-0.npz            what the clients of a seed have: sizes, label frequencies, base probabilities
 OUT/fedawe/seed-0/record.jsonl    one run: header, evaluations, last line
 OUT/fedawe/seed-0/model.safetensors
@@ -128,18 +129,23 @@ class Folder:
                 write_atomically(clients, content)
 
     def _trace(self, population: Population, warn: Callable[[str], None]) -> None:
-        path, trace = new_folder(self.out / "traces") / f"seed-{population.seed}.npz", population.trace
+        path, trace = self.out / "traces" / f"seed-{population.seed}.npz", population.trace
         if path.exists():
             try:
                 before = Trace.load(path).on
             except UserError as error:
                 warn(f"{error}; it is written again")
             else:
-                if not np.array_equal(before, trace.on[: len(before)]):
+                same = before.shape[1] == trace.clients and len(before) <= trace.rounds
+                if not same or not all(np.array_equal(row, trace.row(t)) for t, row in enumerate(before)):
                     raise UserError(f"{path}: another trace than that of this experiment; choose another --out")
                 if len(before) == trace.rounds:
                     return
-        trace.save(path)
+        if trace.kept:
+            new_folder(path.parent)
+            trace.save(path)
+        else:
+            path.unlink(missing_ok=True)  # of fewer rounds, which were few enough to be kept
 
 
 def other(name: str, before: Any, now: Any) -> str:

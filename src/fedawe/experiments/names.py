@@ -23,13 +23,16 @@ import cloudpickle
 
 from fedawe.core.errors import UserError
 
-Group = Literal["algorithms", "tasks", "availability", "partitions", "choosers", "optimisers", "trackers"]
+Group = Literal[
+    "algorithms", "tasks", "availability", "partitions", "choosers", "aggregators", "optimisers", "trackers"
+]
 ONE: Mapping[Group, str] = {
     "algorithms": "algorithm",
     "tasks": "task",
     "availability": "dynamics",
     "partitions": "partition",
     "choosers": "way to choose clients",
+    "aggregators": "robust aggregation",
     "optimisers": "optimiser",
     "trackers": "tracker",
 }

@@ -1,4 +1,4 @@
-"""What came out of an experiment, as an object."""
+"""The results of an experiment, as an object."""
 
 import os
 import warnings
@@ -80,7 +80,7 @@ class Results:
 
 
 def load(folder: str | os.PathLike[str]) -> Results:
-    """Read the folder of an experiment or of a deployment."""
+    """Read the folder of an experiment or of a deployment, and return its results."""
     found = folders.load_all(Path(folder))
     if len(found) > 1:
         names = ", ".join(str(runs.path) for runs in found[:3]) + (", ..." if len(found) > 3 else "")

@@ -11,6 +11,7 @@ from fedawe.algorithms.base import State
 from fedawe.algorithms.buffers import with_buffers
 from fedawe.algorithms.exchange import chooses
 from fedawe.algorithms.facts import diagnostics_of, further_models
+from fedawe.availability.past import Past
 from fedawe.core.describe import first_difference
 from fedawe.core.errors import Diverged, UserError
 from fedawe.core.files import new_folder, write_atomically
@@ -22,7 +23,7 @@ from fedawe.results import record as records
 from fedawe.results.record import Line, Record
 from fedawe.training import diagnostics
 from fedawe.training.engines import Engine
-from fedawe.training.memory import check_rows
+from fedawe.training.memory import check_needs
 from fedawe.training.simulate import simulate
 
 MODEL = "model.safetensors"
@@ -63,7 +64,7 @@ class Run:
         self.is_evaluated, self.checkpoint_every = experiment.is_evaluated, checkpoint_every
         self.path = folder.of_run(label, population.seed)
         self.state: State = self.algorithm.init(task.initial(population.seed), task.clients)
-        check_rows(self.algorithm, self.state, population.trace)
+        check_needs(self.algorithm, self.state, population.trace, task, self.local)
         algorithm = experiment.algorithms[label]
         self.metrics = all_metrics(task.metrics, algorithm)
         self.header: Line = header_of(
@@ -118,8 +119,7 @@ class Run:
                 warn(f"{record.problem}; continuing from what precedes it")
             if record.header and (found := self._continues(record)) is not None:
                 raise UserError(f"{file} was made with {other(*found)}; choose another --out")
-            due = set(self._evaluations(self.rounds))
-            lines = [line for line in record.evaluations if line["round"] in due]
+            lines = [line for line in record.evaluations if self.is_evaluated(line["round"])]
             done = {line["round"] for line in lines}
             resumed = checkpoint.load(self.path, state, lambda n: done >= set(self._evaluations(n)), warn)
             if resumed is not None and resumed.t < self.rounds:
@@ -159,11 +159,11 @@ class Run:
         tell: Tell,
     ) -> Line:
         population, total = self.population, self.rounds
-        evaluations = set(self._evaluations(total))
         deciding = next((metric.name for metric in self.metrics if metric.decides), None)
 
-        def evaluate(rounds: int, active: int) -> Line:
-            return write({"kind": "evaluation", "round": rounds, "active": active, **self._metrics(state, engine)})
+        def evaluate(rounds: int, active: int, past: Past | None = None) -> Line:
+            metrics = self._metrics(state, engine, past)
+            return write({"kind": "evaluation", "round": rounds, "active": active, **metrics})
 
         last = kept[-1] if len(kept) > 1 else evaluate(0, 0)
         steps = simulate(
@@ -177,8 +177,8 @@ class Run:
         )
         for step in steps:
             state, n = step.state, step.t + 1
-            if n in evaluations:
-                last = evaluate(n, len(step.A))
+            if self.is_evaluated(n):
+                last = evaluate(n, len(step.A), step.past)
             if n % self.checkpoint_every == 0 or n == total:  # the last one is where a longer run goes on
                 writer.sync()  # a checkpoint promises that every evaluation before it is on the disk
                 checkpoint.save(self.path, state)
@@ -189,14 +189,14 @@ class Run:
         checkpoint.prune(self.path, 1)
         return {"status": "complete", "model_sha256": hashlib.sha256(model).hexdigest()}
 
-    def _metrics(self, state: State, engine: Engine) -> Line:
+    def _metrics(self, state: State, engine: Engine, past: Past | None) -> Line:
         """Those of the model, of further models that the algorithm has, and diagnostics."""
         out: Line = dict(engine.evaluate(self.algorithm.model(state)))
         for name, model in further_models(self.algorithm, state).items():
             out.update({f"{name}_{metric}": value for metric, value in engine.evaluate(model).items()})
-        if state.t >= 0:
+        if past is not None:
             if not chooses(self.algorithm):  # then the active clients are not the available ones of the trace
-                out.update(diagnostics.diagnostics(state, self.population.trace))
+                out.update(diagnostics.diagnostics(state, past))
             out.update(diagnostics_of(self.algorithm, state))
         bad = records.not_finite(out)
         if bad is not None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import cloudpickle
 
+from fedawe.algorithms.exchange import most_asked
 from fedawe.core.errors import UserError
 from fedawe.experiments.definition import Definition, Population
 from fedawe.experiments.execution import Execution
@@ -94,17 +95,18 @@ def _each(
 
 
 def _engine(runs: Sequence[Run], execution: Execution, cluster: RayCluster | None, warn: Warn) -> Engine:
-    first, rows = runs[0], max(int(run.population.trace.on.sum(1).max()) for run in runs)
+    first = runs[0]
     task, local, stacked = first.population.task, first.local, first.stacked
     if cluster is not None:
         return RayEngine(task, local, cluster, execution.workers, warn, stacked)
     workers = 1 if execution.where().type == "cuda" else execution.workers
     if workers is None:
-        active = float(first.population.trace.on.sum(1).mean())
+        active = min(float(first.population.trace.rates().sum()), most_asked(first.algorithm) or task.clients)
         workers = best_workers(task, local, first.population.seed, active, stacked)
     if workers == 1:
         keep_freed_memory()  # an evaluation of a convolutional network takes a third of the time
         return Inline(task, local, stacked)
+    rows = max(min(run.population.trace.most_available(), most_asked(run.algorithm) or task.clients) for run in runs)
     return Processes(task, local, workers, max(rows, 1), task.initial(first.population.seed), stacked)
 
 

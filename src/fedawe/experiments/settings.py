@@ -57,6 +57,9 @@ class Settings:
     choose: Word = None
     """ask only some of the available clients: uniform:k=20, longest-absent:k=20, power-of-choice:d=40,k=20, oort:k=20
     (default: all; F3AST's own is f3ast:capacity=20)"""
+    aggregate: Word = None
+    """robust aggregation, in the place of the mean over the active clients: trimmed:share=0.1, median, norm-bound:c=1
+    (for fedawe, fedavg and fedprox; default: the mean)"""
     batch: Whole = None
     """samples per step; a client that has fewer uses all (default 128 for sets of `fedawe data`, else 32)"""
     batches: Literal["iid", "epochs"] = "iid"

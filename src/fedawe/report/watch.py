@@ -119,9 +119,10 @@ def _influence(trace: Trace) -> dict[str, Any]:
     curves = {}
     for name, algorithm in (("fedawe", FedAWE()), ("fedavg", FedAvg())):
         found = influence(algorithm, trace, after)
+        least = [i for i in found.forgotten(trace.clients) if fleet.seen[i]]
         curves[name] = {
             "bias": list(zip(after, found.over_time(), strict=True)),
-            "least": [{"client": i, "fair": found.fair[i], "rate": fleet.rates[i]} for i in found.forgotten(FORGOTTEN)],
+            "least": [{"client": i, "fair": found.fair[i], "rate": fleet.rates[i]} for i in least[:FORGOTTEN]],
         }
     return {
         "clients": trace.clients,

@@ -206,7 +206,13 @@ def _versions(runs: RunSet) -> list[str]:
 
 def _availability(runs: RunSet) -> list[str]:
     if not runs.traces:
-        return []
+        if runs.problems or not any(clients.p is not None for clients in runs.clients.values()):
+            return []
+        clients, rounds = (runs.settings.get(name, 0) for name in ("clients", "rounds"))
+        return [
+            f"The availability of {clients:,} clients over {rounds:,} rounds was drawn round by round and is not kept; "
+            "the experiment and the probabilities of the clients determine it."
+        ]
     traces = list(runs.traces.values())
     active = np.concatenate([trace.on.sum(1) for trace in traces])
     echoes = np.concatenate([trace.echoes() for trace in traces])

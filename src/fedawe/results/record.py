@@ -70,7 +70,7 @@ def _unseal(text: str) -> Line | None:
         crc = line.pop("crc")
         stable = {key: value for key, value in line.items() if not key.endswith("_seconds")}
         return line if crc == _crc(stable) else None
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
 
 

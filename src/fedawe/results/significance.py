@@ -3,9 +3,10 @@
 from collections.abc import Hashable, Mapping
 from typing import TypeVar
 
+import lazy_loader
 import numpy as np
-from scipy import stats
 
+scipy = lazy_loader.load("scipy")  # imported with the first interval: it takes a second
 K = TypeVar("K", bound=Hashable)
 LEVEL = 0.05
 
@@ -22,7 +23,7 @@ def p_value(ours: Mapping[int, float], theirs: Mapping[int, float]) -> float | N
     if np.ptp(d) == 0:  # no deviation at all
         return 1.0 if d[0] == 0 else 0.0
     t = d.mean() / (d.std(ddof=1) / np.sqrt(len(d)))
-    return float(2 * stats.t.sf(abs(t), len(d) - 1))
+    return float(2 * scipy.stats.t.sf(abs(t), len(d) - 1))
 
 
 def holm(p: Mapping[K, float | None]) -> dict[K, float | None]:

@@ -8,8 +8,8 @@ compared seed by seed, and the interval is one for the mean of those differences
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+import lazy_loader
 import numpy as np
-from scipy import stats
 
 from fedawe.algorithms import FedAvg
 from fedawe.core.describe import path_of
@@ -20,6 +20,7 @@ from fedawe.results.choice import WINDOW, Choice, Interval
 from fedawe.results.folder import Array, RunResult, RunSet
 from fedawe.results.metrics import deciding, model_name, variants_of
 
+scipy = lazy_loader.load("scipy")  # imported with the first interval: it takes a second
 BOOTSTRAP_SEEDS = 10  # with fewer, resampling sees too few different samples to mean anything
 USUAL_BASELINE = path_of(FedAvg)
 
@@ -78,10 +79,10 @@ def paired(ours: Mapping[int, float], theirs: Mapping[int, float], interval: Int
     if np.ptp(d) == 0:  # all the same: nothing to resample, no deviation
         return Difference(mean, mean, mean, seeds, interval)
     if interval == "bootstrap":
-        found = stats.bootstrap((d,), np.mean, n_resamples=9999, method="BCa", rng=rng(0, "bootstrap"))
+        found = scipy.stats.bootstrap((d,), np.mean, n_resamples=9999, method="BCa", rng=rng(0, "bootstrap"))
         low, high = found.confidence_interval
     else:
-        half = stats.t.ppf(0.975, n - 1) * d.std(ddof=1) / np.sqrt(n)
+        half = scipy.stats.t.ppf(0.975, n - 1) * d.std(ddof=1) / np.sqrt(n)
         low, high = mean - half, mean + half
     return Difference(mean, float(low), float(high), seeds, interval)
 
@@ -156,7 +157,7 @@ def compare(runs: RunSet, choice: Choice | None = None) -> Comparison:
     most = max((len(v) for v in values.values()), default=0)
     whole = [label for label in values if most and metric.sign and len(values[label]) == most == len(runs.of(label))]
     order = [-metric.sign * float(np.mean(list(values[label].values()))) for label in whole]
-    ranks = dict(zip(whole, stats.rankdata(order, "min").astype(int).tolist(), strict=True))
+    ranks = dict(zip(whole, scipy.stats.rankdata(order, "min").astype(int).tolist(), strict=True))
 
     def standing(label: str, values_of: dict[int, float], variant: str = "") -> Standing:
         missing = tuple(run for run in runs.of(label) if run.seed not in values_of)

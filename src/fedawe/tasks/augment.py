@@ -12,7 +12,7 @@ PAD = 4
 
 @dataclass(frozen=True)
 class Augment:
-    """Shift by up to 4 pixels (zeros come in, which is the mean colour after normalisation) and perhaps mirror.
+    """Shift images by up to 4 pixels and mirror half of them; the border is filled with the mean colour.
 
     per   "image": every image by itself; "batch": all images of a batch alike, as in the authors' code
     flip  mirror left and right with probability one half

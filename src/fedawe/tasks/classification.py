@@ -19,7 +19,8 @@ from fedawe.tasks.data.labelled import Data, Role
 from fedawe.tasks.executors import Batch
 from fedawe.tasks.models import ModelName, network_for
 from fedawe.tasks.module import ModuleNetwork
-from fedawe.tasks.partition import Indices, Partition, hold_out, label_frequencies, partition_of
+from fedawe.tasks.partition import Partition, hold_out, label_frequencies, partition_of
+from fedawe.tasks.parts import Indices, Parts
 from fedawe.tasks.sampling import Sampling
 
 PIECE = 1024  # samples asked at once
@@ -29,7 +30,9 @@ VALIDATION = (Metric("validation_accuracy", unit="%"), Metric("validation_loss",
 
 
 class Classification(Task):
-    """`network` learns `data`, of which client i has the samples `parts[i]`; F is the mean of the clients' mean losses.
+    """A classification task: `network` learns `data`, of which client i has the samples `parts[i]`.
+
+    The objective F is the mean of the clients' mean losses.
 
     A client with no more samples than a batch uses them all in every step. A client without samples is refused, unless
     `keep_empty`: it then takes part with an innovation of zero. Of its samples, client i trains on none of
@@ -77,7 +80,7 @@ class Classification(Task):
         )
         self.held_out = held_out is not None
         if held_out is not None:
-            self.rows["validation"] = np.unique(np.concatenate(held_out))
+            self.rows["validation"] = np.unique(Parts.of(held_out).order)
         elif data.y_val is not None:
             self.rows["validation"] = np.arange(len(data.y_val))
         self.rows["test"] = np.arange(len(data.y_test))
@@ -269,7 +272,7 @@ def classification(
     keep_empty: bool = False,
     augment: Augment | None = None,
 ) -> Classification:
-    """The data shared out among clients under `seed`, with one of the named networks.
+    """A classification task: the data, shared out among clients under `seed`, and one of the named networks.
 
     clients     how many; 100 where the partition can choose
     alpha       parameter of the Dirichlet partition, 0.1 unless given; smaller is more uneven

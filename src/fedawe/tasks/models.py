@@ -22,7 +22,7 @@ WIDTH = 32  # channels of both convolutions of the paper
 
 
 def network_for(data: Data, model: ModelName) -> ModuleNetwork:
-    """Softmax regression, an MLP with 64 hidden units, a small CNN, the paper's, or an LSTM, shaped by the data."""
+    """The named network, shaped by the data: softmax regression, MLP (64 hidden units), CNN, the paper's, or LSTM."""
     shape = data.shape
     features = shape.numel()
     if data.text != (model == "lstm"):

@@ -9,10 +9,10 @@ import numpy.typing as npt
 
 from fedawe.core.errors import UserError
 from fedawe.core.files import brief
-from fedawe.core.rng import rng
+from fedawe.core.rng import rng, streams
 from fedawe.tasks.data.labelled import Data
+from fedawe.tasks.parts import Indices, Parts
 
-Indices = npt.NDArray[np.int64]
 PartitionName = Literal["natural", "dirichlet", "iid"]
 PARTITIONS: tuple[PartitionName, ...] = ("natural", "dirichlet", "iid")
 # A name; the samples of each client; a function (labels, seed) that gives them; or a partitioner of Flower Datasets.
@@ -21,10 +21,10 @@ Partition = PartitionName | Sequence[Any] | Callable[[Any, int], Sequence[Any]] 
 CLIENTS, ALPHA = 100, 0.1  # where nothing is said
 
 
-def dirichlet_partition(labels: Any, clients: int, alpha: float, rng: np.random.Generator) -> list[Indices]:
-    """The authors' split: q_n ~ Dirichlet(alpha 1_C) per client; class c is cut, in its order, in proportion to q_nc.
+def dirichlet_partition(labels: Any, clients: int, alpha: float, rng: np.random.Generator) -> Parts:
+    """The paper's partition: q_n ~ Dirichlet(alpha 1_C) per client; class c is cut in proportion to q_nc.
 
-    Every sample goes to exactly one client; smaller alpha, fewer classes per client. A client may end up with nothing.
+    Every sample goes to exactly one client; with a smaller alpha, clients have fewer classes. A client may get nothing.
 
     >>> parts = dirichlet_partition([0, 0, 0, 1, 1, 1], clients=2, alpha=1.0, rng=np.random.default_rng(0))
     >>> [part.tolist() for part in parts]
@@ -41,33 +41,36 @@ def dirichlet_partition(labels: Any, clients: int, alpha: float, rng: np.random.
     # A tiny alpha can leave a class with nobody in floating point: it is then shared by all alike.
     q[:, q.sum(0) == 0] = 1.0
     shares = np.cumsum(q, 0)  # [m, C]
-    parts: list[list[Indices]] = [[] for _ in range(clients)]
+    owners, samples = [], []
     for c in range(classes):
         members = np.flatnonzero(y == c)
         cuts = np.rint(len(members) * shares[:-1, c] / shares[-1, c]).astype(np.int64)
-        for n, piece in enumerate(np.split(members, cuts)):
-            parts[n].append(piece)
-    return [np.concatenate(pieces) for pieces in parts]
+        owners.append(np.repeat(np.arange(clients), np.diff(cuts, prepend=0, append=len(members))))
+        samples.append(members)
+    return Parts.owned(np.concatenate(owners), np.concatenate(samples), clients)
 
 
-def iid_partition(samples: int, clients: int, rng: np.random.Generator) -> list[Indices]:
+def iid_partition(samples: int, clients: int, rng: np.random.Generator) -> Parts:
     """The samples in random order, cut into pieces whose sizes differ by at most one.
 
     >>> [part.tolist() for part in iid_partition(5, clients=2, rng=np.random.default_rng(0))]
     [[2, 3, 4], [0, 1]]
     """
     _check_clients(clients, samples)
-    return [np.sort(part) for part in np.array_split(rng.permutation(samples), clients)]
+    sizes = np.full(clients, samples // clients, dtype=np.int64)
+    sizes[: samples % clients] += 1
+    drawn, owners = rng.permutation(samples), np.repeat(np.arange(clients), sizes)
+    return Parts(drawn[np.lexsort((drawn, owners))], sizes)
 
 
-def natural_partition(client: Any) -> list[Indices]:
+def natural_partition(client: Any) -> Parts:
     """The samples of each client, where `client` says which has each sample; clients in the order of their names.
 
     >>> [part.tolist() for part in natural_partition(["ann", "bob", "ann"])]
     [[0, 2], [1]]
     """
     _, owner, counts = np.unique(np.asarray(client), return_inverse=True, return_counts=True)
-    return np.split(np.argsort(owner, kind="stable"), np.cumsum(counts)[:-1])
+    return Parts(np.argsort(owner, kind="stable"), counts)
 
 
 def settled(
@@ -104,7 +107,7 @@ def partition_of(
     clients: int | None = None,
     alpha: float | None = None,
     seed: int = 0,
-) -> list[Indices]:
+) -> Parts:
     """The samples of each client, [n_i] each.
 
     partition  natural: as the data says; dirichlet: the authors' rule with parameter alpha; iid: at random, as many for
@@ -126,15 +129,15 @@ def partition_of(
         found = _of_flower(chosen, data)
     else:
         found = chosen(labels, seed) if callable(chosen) else chosen
-    parts = [_checked(part, i, n) for i, part in enumerate(found)]
-    if not parts:
+    parts = found if isinstance(chosen, str) else _checked(found, n)
+    if not len(parts):
         raise UserError("the partition has no clients")
     if clients is not None and len(parts) != clients:
         raise UserError(f"clients is {clients}, but the partition has {len(parts)} clients; omit clients (--clients)")
     return parts
 
 
-def hold_out(parts: Sequence[Indices], share: float, seed: int) -> tuple[list[Indices], list[Indices]]:
+def hold_out(parts: Sequence[Indices], share: float, seed: int) -> tuple[Parts, Parts]:
     """What clients train on, and the share of every client's samples that is held out to validate.
 
     Client i's are drawn by rng(seed, "validation", i). A client keeps at least one sample to train on.
@@ -142,21 +145,22 @@ def hold_out(parts: Sequence[Indices], share: float, seed: int) -> tuple[list[In
     if not 0 < share < 1:
         raise UserError(f"validation is {share!r}; expected a share between 0 and 1, as in 0.1")
     kept, held = [], []
-    for i, part in enumerate(parts):
+    for part, draw in zip(parts, streams(seed, "validation", last=range(len(parts))), strict=True):
         n = min(int(np.rint(share * len(part))), max(len(part) - 1, 0))
-        order = rng(seed, "validation", i).permutation(len(part))
+        order = draw.permutation(len(part))
         held.append(part[np.sort(order[:n])])
         kept.append(part[np.sort(order[n:])])
     if not any(len(part) for part in held):
         raise UserError(f"validation is {share!r}, which is less than one sample of any client; choose a larger share")
-    return kept, held
+    return Parts.of(kept), Parts.of(held)
 
 
 def label_frequencies(labels: Any, parts: Sequence[Indices]) -> npt.NDArray[np.float64]:
     """nu [m, C]: the share of each class in each client's labels; a client without samples has them all alike."""
-    y = np.asarray(labels)
-    classes = int(y.max()) + 1
-    counts = np.stack([np.bincount(y[part].ravel(), minlength=classes) for part in parts]).astype(np.float64)
+    y, parts = np.asarray(labels), Parts.of(parts)
+    classes, own = int(y.max()) + 1, y[parts.order].reshape(len(parts.order), -1)
+    at = parts.owners[:, None] * classes + own  # client and class in one number
+    counts = np.bincount(at.ravel(), minlength=len(parts) * classes).reshape(-1, classes).astype(np.float64)
     counts[counts.sum(1) == 0] = 1.0
     return np.asarray(counts / counts.sum(1, keepdims=True))
 
@@ -166,7 +170,23 @@ def _check_clients(clients: int, samples: int) -> None:
         raise UserError(f"{clients} clients cannot share {samples} samples; choose 1 to {samples}")
 
 
-def _checked(part: Any, client: int, samples: int) -> Indices:
+def _checked(found: Sequence[Any], samples: int) -> Parts:
+    """The samples of each client, each of which a client has once."""
+    parts = Parts.of(_indices(part, client) for client, part in enumerate(found))
+    outside = np.flatnonzero((parts.order < 0) | (parts.order >= samples))
+    if len(outside):
+        client, wrong = parts.owners[outside[0]], parts.order[outside[0]]
+        raise UserError(f"client {client} has sample {wrong}; the training samples are 0 to {samples - 1}")
+    owners = parts.owners
+    by_client = np.lexsort((parts.order, owners))
+    owner, sample = owners[by_client], parts.order[by_client]
+    twice = np.flatnonzero((owner[1:] == owner[:-1]) & (sample[1:] == sample[:-1]))
+    if len(twice):
+        raise UserError(f"client {owner[twice[0]]} has a sample twice; expected each sample once")
+    return parts
+
+
+def _indices(part: Any, client: int) -> Indices:
     """The samples of a client as indices."""
     try:
         found = np.asarray(part)
@@ -178,11 +198,6 @@ def _checked(part: Any, client: int, samples: int) -> Indices:
         raise UserError(
             f"client {client} has {found.dtype} of shape {list(found.shape)}; expected a vector of sample numbers"
         )
-    if found.min() < 0 or found.max() >= samples:
-        wrong = found.min() if found.min() < 0 else found.max()
-        raise UserError(f"client {client} has sample {wrong}; the training samples are 0 to {samples - 1}")
-    if len(np.unique(found)) < len(found):
-        raise UserError(f"client {client} has a sample twice; expected each sample once")
     return found.astype(np.int64)
 
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from fedawe.core.rng import streams
 from fedawe.tasks.base import Work
-from fedawe.tasks.partition import Indices
+from fedawe.tasks.parts import Indices, Parts
 
 HELD = 2**21  # numbers of permutations that are kept for the next round
 
@@ -20,9 +20,9 @@ class Sampling:
     """
 
     def __init__(self, parts: Sequence[Indices]) -> None:
-        self.sizes = np.array([len(part) for part in parts], dtype=np.int64)
-        self.order = np.concatenate(list(parts))  # the samples client by client
-        self.offsets = np.concatenate([[0], np.cumsum(self.sizes)[:-1]])
+        found = Parts.of(parts)
+        self.sizes, self.order, self.offsets = found.sizes, found.order, found.offsets
+        self.largest = int(self.sizes.max())
         self.permutations: dict[tuple[int, int, int], Indices] = {}  # (seed, client, epoch) -> order of its samples
         self.held = 0  # numbers in them
 
@@ -36,7 +36,7 @@ class Sampling:
         The width B depends on all clients alone, not on those of this group.
         """
         clients, k = work.A.numpy(), len(work.A)
-        n, width = self.sizes[clients], min(work.size, int(self.sizes.max()))
+        n, width = self.sizes[clients], min(work.size, self.largest)
         steps = [work.steps_of(row) for row in range(k)]
         own = np.zeros((k, work.steps, width), dtype=np.int64)  # numbered from the first sample of a client
         own[:] = np.arange(width)

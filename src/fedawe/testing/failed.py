@@ -5,7 +5,7 @@ from typing import Any
 
 
 class CheckFailed(AssertionError):
-    """A law that does not hold, and how."""
+    """An object breaks a law; the message says which one and how."""
 
 
 def expect(holds: bool, said: str) -> None:

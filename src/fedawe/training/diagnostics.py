@@ -1,20 +1,21 @@
 """How stale clients are, for the record of a run.
 
-For the record: `diagnostics(round.state, trace)` after any round. The same numbers for a whole trace, without a run,
-are in `fedawe.audit.describe`.
+For the record: `diagnostics(round.state, round.past)` after any round, or with the trace itself. The same
+numbers for a whole trace, without a run, are in `fedawe.audit.describe`.
 """
 
 import numpy as np
 import numpy.typing as npt
 
 from fedawe.algorithms.base import State
+from fedawe.availability.past import Past
 from fedawe.availability.trace import Trace
 from fedawe.core.errors import UserError
 from fedawe.core.metric import Metric
 
 
 def last_active(trace: Trace, t: int) -> npt.NDArray[np.int64]:
-    """tau_i(t), the last round before t in which client i was there, -1 if none, [m].
+    """tau_i(t), the last round before t in which client i was available, -1 if none, [m].
 
     >>> last_active(Trace([[1, 0], [0, 0], [0, 1]]), 2).tolist()
     [0, -1]
@@ -34,7 +35,7 @@ METRICS = (
 )
 
 
-def diagnostics(state: State, trace: Trace) -> dict[str, float]:
+def diagnostics(state: State, seen: Trace | Past) -> dict[str, float]:
     """How long clients have been inactive, in the round that made this state.
 
     active             how many clients were active
@@ -52,10 +53,11 @@ def diagnostics(state: State, trace: Trace) -> dict[str, float]:
     t = state.t
     if t < 0:
         raise UserError("no round has been run yet")
+    trace = seen if isinstance(seen, Trace) else seen.trace
     if trace.clients != state.m:
         raise UserError(f"the trace has {trace.clients} clients, the state {state.m}")
-    away = t - last_active(trace, t)
-    echo = away[trace.on[t]]
+    away = t - last_active(seen, t) if isinstance(seen, Trace) else seen.through(t).away()
+    echo = away[trace.row(t)]
     out: dict[str, float] = {"active": len(echo)}
     if len(echo):
         out |= {"echo_mean": float(echo.mean()), "echo_max": int(echo.max())}

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from fedawe.core.errors import UserError
+from fedawe.core.memory import LARGEST, MOST
 from fedawe.tasks.base import Rule, Task, Update, Work
 from fedawe.training.optimisers import SGD, Adam
 
@@ -24,8 +25,9 @@ class Rate:
     schedule: Literal["paper", "constant"] = "paper"
 
     def __post_init__(self) -> None:
-        if not 0 < self.eta0 < float("inf"):
-            raise UserError(f"eta0 is {self.eta0!r}; expected a positive number")
+        if not 0 < self.eta0 <= LARGEST:
+            most = f", at most {LARGEST:g}" if self.eta0 > LARGEST else ""
+            raise UserError(f"eta0 is {self.eta0!r}; expected a positive number{most}")
         if self.schedule not in ("paper", "constant"):
             raise UserError(f"schedule is {self.schedule!r}; expected 'paper' or 'constant'")
 
@@ -35,7 +37,7 @@ class Rate:
 
 @dataclass(frozen=True)
 class Local:
-    """What every client does with its data: `steps` steps on batches of `batch` samples, of plain SGD by default.
+    """How every client trains on its data: `steps` steps on batches of `batch` samples, of plain SGD by default.
 
     rate       eta_l(t), a function of the round
     clip_grad  largest norm of one stochastic gradient (the paper's sentence taken literally); None for no clip
@@ -57,18 +59,21 @@ class Local:
 
     def __post_init__(self) -> None:
         for name in ("steps", "batch"):
-            if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
-                raise UserError(f"{name} is {getattr(self, name)!r}; expected a whole number from 1")
-        if self.clip_grad is not None and not 0 < self.clip_grad < float("inf"):
-            raise UserError(f"clip_grad is {self.clip_grad!r}; expected a positive number, or None for no clip")
+            if not isinstance(getattr(self, name), int) or not 1 <= getattr(self, name) <= MOST:
+                raise UserError(f"{name} is {getattr(self, name)!r}; expected a whole number from 1 to {MOST:,}")
+        if self.clip_grad is not None and not 0 < self.clip_grad <= LARGEST:
+            most = f", at most {LARGEST:g}" if self.clip_grad > LARGEST else ""
+            raise UserError(f"clip_grad is {self.clip_grad!r}; expected a positive number{most}, or None for no clip")
         if self.batches not in ("iid", "epochs"):
             raise UserError(f"batches is {self.batches!r}; expected 'iid' or 'epochs'")
         if self.optimiser is not None and not isinstance(self.optimiser, SGD | Adam):
             raise UserError(
                 f"optimiser is {self.optimiser!r}; expected fedawe.SGD(...), fedawe.Adam(...) or fedawe.AdamW(...)"
             )
-        if self.epochs is not None and (not isinstance(self.epochs, int) or self.epochs < 1):
-            raise UserError(f"epochs is {self.epochs!r}; expected a whole number from 1, or None for `steps` steps")
+        if self.epochs is not None and (not isinstance(self.epochs, int) or not 1 <= self.epochs <= MOST):
+            raise UserError(
+                f"epochs is {self.epochs!r}; expected a whole number from 1 to {MOST:,}, or None for `steps` steps"
+            )
 
     @property
     def plain(self) -> bool:
@@ -97,7 +102,10 @@ class Local:
 
     def update(self, t: int, shift: Tensor | None, prox: float, counts: Tensor | None) -> Update:
         """What they do with every gradient of round t."""
-        return Update(self.rate(t), self.clip_grad, shift, prox, self.optimiser, counts)
+        rate = self.rate(t)
+        if not 0 <= rate <= LARGEST:
+            raise UserError(f"the learning rate of round {t} is {rate!r}; expected a number from 0 to {LARGEST:g}")
+        return Update(rate, self.clip_grad, shift, prox, self.optimiser, counts)
 
     def weights(self, counts: Tensor | None, k: int, t: int, prox: float) -> Tensor:
         """The sum of the weights a with which the gradients of a round enter each innovation, over the rate, [k].

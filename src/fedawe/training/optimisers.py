@@ -10,11 +10,12 @@ import torch
 from torch import Tensor
 
 from fedawe.core.errors import UserError
+from fedawe.core.memory import LARGEST
 
 
 @dataclass(frozen=True)
 class SGD:
-    """Stochastic gradient descent with momentum: b <- momentum b + g, y <- y - rate b; b = g in the first step.
+    """Stochastic gradient descent with momentum: b <- momentum b + g, y <- y - rate b, with b = g in the first step.
 
     momentum      0 is plain SGD
     nesterov      y <- y - rate (g + momentum b) instead
@@ -27,7 +28,7 @@ class SGD:
 
     def __post_init__(self) -> None:
         _check("momentum", self.momentum, 1.0)
-        _check("weight_decay", self.weight_decay, float("inf"))
+        _check("weight_decay", self.weight_decay, LARGEST)
         if self.nesterov and self.momentum == 0:
             raise UserError("nesterov is True and momentum 0; Nesterov's step needs a momentum")
 
@@ -81,7 +82,7 @@ class Adam:
     def __post_init__(self) -> None:
         _check("b1", self.b1, 1.0)
         _check("b2", self.b2, 1.0)
-        _check("weight_decay", self.weight_decay, float("inf"))
+        _check("weight_decay", self.weight_decay, LARGEST)
         if not 0 < self.eps < float("inf"):
             raise UserError(f"eps is {self.eps!r}; expected a positive number")
 

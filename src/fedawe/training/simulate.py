@@ -11,24 +11,26 @@ from torch import Tensor
 from fedawe.algorithms.base import Algorithm, S, State
 from fedawe.algorithms.buffers import with_buffers
 from fedawe.algorithms.exchange import absorb, broadcast, choose, visits_of
-from fedawe.algorithms.facts import name_of, needs_plain_local
+from fedawe.algorithms.facts import name_of, needs_plain_local, with_seed
+from fedawe.availability.past import Past
 from fedawe.availability.trace import Trace
 from fedawe.core.errors import UserError
 from fedawe.core.rng import rng
 from fedawe.tasks.base import Task
 from fedawe.training.engines import Engine, Inline
 from fedawe.training.local import Local
-from fedawe.training.memory import check_rows
+from fedawe.training.memory import check_needs
 
 
 @dataclass(frozen=True)
 class Round(Generic[S]):
-    """What round t left behind; its state is all that `simulate` needs to go on from here."""
+    """The outcome of round t; its state is all that `simulate` needs to continue from here."""
 
     t: int
     A: Tensor  # the active clients                                                [k]
     state: S
     algorithm: Algorithm[S]
+    past: Past  # the availability up to this round; it goes on with the next
 
     @cached_property
     def x(self) -> Tensor:
@@ -46,7 +48,9 @@ def simulate(
     resume: S | None = None,
     engine: Engine | None = None,
 ) -> Iterator[Round[S]]:
-    """Run the algorithm on the task round by round, as the trace has it; from the start, or on from the state `resume`.
+    """Run the algorithm on the task round by round, with the clients that the trace says are available.
+
+    It begins with the first round, or continues after the round of the state `resume`.
 
     Two calls with the same arguments give the same numbers, and so does a call that goes on from any round of another.
     `engine` says how the clients' work is executed; by default in this process. Where the task has buffers, the states
@@ -55,9 +59,9 @@ def simulate(
     if trace.clients != task.clients:
         raise UserError(f"the trace has {trace.clients} clients, the task {task.clients}")
     check_local(algorithm, local)
-    algorithm = with_buffers(algorithm, task.buffers)
+    algorithm = with_buffers(with_seed(algorithm, seed), task.buffers)
     state = algorithm.init(task.initial(seed), task.clients)
-    check_rows(algorithm, state, trace)
+    check_needs(algorithm, state, trace, task, local)
     if resume is not None:
         _check_resumed(resume, state)
         state = resume
@@ -85,7 +89,8 @@ def _check_resumed(resume: State, fresh: State) -> None:
 
 
 def _rounds(algorithm: Algorithm[S], trace: Trace, state: S, seed: int, engine: Engine) -> Iterator[Round[S]]:
-    available = torch.from_numpy(trace.on[: state.t + 1].sum(0))  # in how many rounds each client was   [m]
+    past = Past(trace).through(state.t)
+    available = torch.from_numpy(past.counts)  # in how many rounds each client was, kept up to date     [m]
     for t in range(state.t + 1, trace.rounds):
         counted = visits_of(algorithm, state)  # in how many rounds each was active, where it is counted  [m]
         visits = available if counted is None else counted
@@ -93,5 +98,4 @@ def _rounds(algorithm: Algorithm[S], trace: Trace, state: S, seed: int, engine: 
         down = broadcast(algorithm, state, t, A)  # x_i^t and more
         up = engine.train(down, A, t, seed, visits[A])  # x_i^t - x_i^(t,s) and more
         state = absorb(algorithm, state, t, A, up)
-        available[trace.active(t)] += 1
-        yield Round(t, A, state, algorithm)
+        yield Round(t, A, state, algorithm, past.through(t))

@@ -6,6 +6,7 @@ A file is `{"<id>": {"guid": ..., "model": ..., "messages": "YYYY-mm-dd HH:MM:SS
 import gzip
 import json
 import zlib
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -147,7 +148,7 @@ def _phones(file: Path, alone: bool) -> dict[str, str] | None:
         with gzip.open(file, "rb") if file.suffix == ".gz" else file.open("rb") as stream:
             content: Any = json.load(stream, object_pairs_hook=_once)
     except _Twice as twice:
-        raise UserError(f"{file}: the key {str(twice)!r} is there twice") from None
+        raise UserError(f"{file}: the key {str(twice)!r} occurs twice") from None
     except (OSError, EOFError, zlib.error, ValueError, RecursionError) as error:
         hint = "; JSON lines are read from a file named .jsonl" if "Extra data" in str(error) else ""
         raise UserError(f"{file}: cannot be read as JSON ({error}){hint}") from None
@@ -162,14 +163,14 @@ def _phones(file: Path, alone: bool) -> dict[str, str] | None:
 
 
 class _Twice(Exception):
-    """A key that is there twice, of which JSON readers keep the last."""
+    """A key that occurs twice, of which JSON readers keep the last."""
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     content = dict(pairs)
     if len(content) < len(pairs):
-        keys = [key for key, _ in pairs]
-        raise _Twice(next(key for key in keys if keys.count(key) > 1))
+        counts = Counter(key for key, _ in pairs)
+        raise _Twice(next(key for key, n in counts.items() if n > 1))
     return content
 
 

@@ -1,4 +1,4 @@
-"""A fleet as its log has it."""
+"""A log that was read: its trace, the names of clients, its clock, and what was found on the way."""
 
 import io
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from fedawe.core.files import write_atomically
 
 @dataclass(frozen=True)
 class Log:
-    """A fleet as its log has it."""
+    """A log that was read: its trace, the names of clients, its clock, and what was found on the way."""
 
     trace: Trace
     clients: tuple[str, ...]  # their names, in the order of the trace's columns

@@ -1,8 +1,10 @@
-"""Logs by a query: over files with Polars, in a database with DuckDB."""
+"""Logs by a query: over files with Polars, in a database with DuckDB or SQLite."""
 
+import csv
+import sqlite3
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import polars as pl
@@ -11,12 +13,13 @@ from fedawe.audit.logs.sources import files_of, kind_of
 from fedawe.audit.logs.streams import collected, said_by
 from fedawe.core.errors import UserError
 
-DATABASES = (".duckdb", ".ddb", ".db")
+DATABASES = (".duckdb", ".ddb", ".db", ".sqlite", ".sqlite3")
+SQLITE = b"SQLite format 3\0"  # how a file of SQLite begins
 ANY = "duckdb:"  # a path that names no file: the query says what to read
 
 
 def is_database(path: Path) -> bool:
-    """Whether a query of this path is for DuckDB."""
+    """Whether a query of this path is for a database."""
     return str(path) == ANY or path.suffix.lower() in DATABASES
 
 
@@ -27,7 +30,8 @@ def queried(paths: Sequence[Path], query: str) -> Iterator[pl.LazyFrame]:
         if len(paths) > 1:
             raise UserError(f"{paths[0]}: a database is queried alone, not together with {paths[1]}")
         with tempfile.TemporaryDirectory(prefix="fedawe-") as folder:
-            yield _from_database(paths[0], query, Path(folder) / "log.parquet")
+            read = _from_sqlite if _is_sqlite(paths[0]) else _from_duckdb
+            yield read(paths[0], query, Path(folder))
         return
     files = files_of(paths)
     kind = kind_of(files[0])
@@ -45,7 +49,34 @@ def _csv(files: list[Path]) -> pl.LazyFrame:
     return pl.scan_csv(files, infer_schema_length=10_000, try_parse_dates=False)
 
 
-def _from_database(path: Path, query: str, to: Path) -> pl.LazyFrame:
+def _is_sqlite(path: Path) -> bool:
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(len(SQLITE)) == SQLITE
+
+
+def _from_sqlite(path: Path, query: str, folder: Path) -> pl.LazyFrame:
+    """By Python's own SQLite, since DuckDB would fetch an extension for it; the rows are read as those of a CSV."""
+    to = folder / "log.csv"
+    try:
+        with (
+            closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as database,
+            to.open("w", newline="", encoding="utf-8") as file,
+        ):
+            rows = database.execute(query)
+            if rows.description is None:
+                raise UserError(f"{path}: --query: expected a query that gives rows, as in SELECT ...")
+            writer = csv.writer(file)
+            writer.writerow(name for name, *_ in rows.description)
+            writer.writerows(rows)
+    except (sqlite3.Error, UnicodeEncodeError) as error:
+        raise UserError(f"{path}: --query: {said_by(error)}") from None
+    return _csv([to])
+
+
+def _from_duckdb(path: Path, query: str, folder: Path) -> pl.LazyFrame:
+    to = folder / "log.parquet"
     try:
         import duckdb
     except ImportError:
@@ -54,6 +85,7 @@ def _from_database(path: Path, query: str, to: Path) -> pl.LazyFrame:
         raise UserError(f"{path}: no such file")
     try:
         connection = duckdb.connect() if str(path) == ANY else duckdb.connect(str(path), read_only=True)
+        connection.execute("SET autoinstall_known_extensions = false")  # no query fetches programs from a network
         target = str(to).replace("'", "''")
         connection.execute(f"COPY ({query.strip().rstrip(';')}) TO '{target}' (FORMAT parquet)")
         connection.close()

@@ -15,6 +15,8 @@ import polars as pl
 from fedawe.audit.logs.findings import shown
 from fedawe.core.errors import UserError
 
+LONGEST = 2**25  # characters of a line
+
 
 class Unquoted(UserError):
     """A quotation mark is open at the end of the file."""
@@ -59,7 +61,12 @@ def first_lines(path: Path, n: int) -> list[str]:
         return [line.removeprefix("\ufeff") for line in collected(lines.head(n), path)["line"].fill_null("")]
     with _opened(path) as raw:
         text = io.TextIOWrapper(raw, encoding="utf-8-sig", errors="replace", newline=None)
-        return [line.rstrip("\n") for line, _ in zip(text, range(n), strict=False)]
+        found: list[str] = []
+        while len(found) < n and (line := text.readline(LONGEST)):
+            if len(line) == LONGEST:
+                raise UserError(f"{path}: line {len(found) + 1} has {LONGEST:,} characters or more; is it a log?")
+            found.append(line.rstrip("\n"))
+        return found
 
 
 def collected(frame: pl.LazyFrame, path: Path) -> pl.DataFrame:

@@ -23,6 +23,8 @@ BEYOND = "\x00beyond"  # holds the first field beyond the header's, where a line
 LINE = "\x00line"
 ROW = "\x00row"
 SEPARATORS = (",", ";", "\t", "|")
+MOST_COLUMNS = 10_000
+HEADER = 2**20  # characters of a first line
 SAMPLE = 1000  # rows by whose words a column of states is recognised
 MET = ("1", "true", "yes", "y", "t", "on")  # what a column of --require says where it is met
 
@@ -100,6 +102,8 @@ def open_table(path: Path, columns: Columns) -> Table:
 def header(path: Path, complete: Callable[[set[str]], bool]) -> tuple[list[str], str]:
     """The columns of a CSV and what separates them: the first that makes them complete, else the comma."""
     first = (first_lines(path, 1) or [""])[0]
+    if len(first) > HEADER or max(map(first.count, SEPARATORS)) >= MOST_COLUMNS:
+        raise UserError(f"{path}: the first line has more than {MOST_COLUMNS:,} columns; keep those of the log")
     read = {sign: [name.strip() for name in next(csv.reader([first], delimiter=sign), [])] for sign in SEPARATORS}
     separator = next((sign for sign in SEPARATORS if complete(set(read[sign]))), ",")
     return read[separator], separator
@@ -131,7 +135,7 @@ def _table(
     taken = {*used, *columns.require, state}
     others = [name for name in names if name not in taken and not any(str(t).startswith(f"{name}.") for t in taken)]
     if others:
-        text = f"columns not used: {', '.join(map(repr, map(shown, others)))}"
+        text = f"columns not used: {_listed([repr(shown(name)) for name in others[:21]])}"
         findings = (Finding("unknown columns", len(others), text), *findings)
     return Table(frame, times, used[1:], findings, state)
 
@@ -193,15 +197,21 @@ def _quotes_are_broken(frame: pl.LazyFrame, used: tuple[str, ...], path: Path) -
 
 def _json_lines(path: Path, columns: Columns) -> Table:
     objects: list[dict[str, Any]] = []
+    flat: list[dict[str, Any]] = []
     for line in first_lines(path, SAMPLE):
         try:
             found = json.loads(line)
+            flattened = _flattened(found) if isinstance(found, dict) else None
         except (ValueError, RecursionError):
             continue
-        if isinstance(found, dict):
+        if flattened is not None:
             objects.append(found)
-    flat = [_flattened(found) for found in objects]
-    names = list(dict.fromkeys(name for found in flat for name in found))
+            flat.append(flattened)
+    words: dict[str, list[str]] = {}
+    for each in flat:
+        for name, value in each.items():
+            words.setdefault(name, []).extend([] if value is None else [_written(value)])
+    names = list(words)
     if not names:
         raise UserError(f"{path}: none of the first lines is a JSON object")
     used = columns.found([*names, *(name for found in objects for name in found)], path)
@@ -213,7 +223,6 @@ def _json_lines(path: Path, columns: Columns) -> Table:
                 f"{path}: the field {name!r} is an object with {_listed([other[len(name) + 1 :] for other in inner])}; "
                 f"name one of them, as in --{flag}-column {inner[0]}"
             )
-    words = {name: [_written(found[name]) for found in flat if found.get(name) is not None] for name in names}
     state = columns.states(names, used, words, path)
     lines = pl.scan_csv(
         path,
@@ -232,7 +241,7 @@ def _json_lines(path: Path, columns: Columns) -> Table:
         name: pl.col(LINE).str.json_path_match(
             "$" + "".join(f"[{json.dumps(part)}]" for part in ([name] if name in whole else name.split(".")))
         )
-        for name in dict.fromkeys([*names, *used])
+        for name in dict.fromkeys([*used, *columns.require, *([] if state is None else [state])])
     }
     nothing = pl.all_horizontal(fields[name].is_null() for name in used)
     client = fields[used[0]].str.strip_chars_start()

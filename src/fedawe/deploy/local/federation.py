@@ -213,7 +213,7 @@ class Federation:
     def _follow(self, stream: Process, end: float, watch: Callable[[], None]) -> str:
         """How it came that there is no more to follow."""
         seen, app, looked = False, None, 0.0
-        while stream.alive:
+        while stream.alive or app is not None:  # a busy SuperLink may end the log before the run
             if not self.link.alive:
                 return "lost"
             if (now := time.monotonic()) > end:
@@ -236,7 +236,8 @@ class Federation:
             if not self.link.alive:
                 status = "lost"
                 return True
-            with contextlib.suppress(UserError):  # it may be suspended
+            # It may be suspended, or so busy that it only says that something failed.
+            with contextlib.suppress(UserError, ValueError, LookupError):
                 listed = json.loads(self.flwr("list", CONNECTION, "--run-id", run, "--format", "json"))
                 status = str(listed["runs"][0]["status"])
             return status.startswith("finished")

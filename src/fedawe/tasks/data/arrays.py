@@ -21,7 +21,7 @@ MOST_CLASSES = 10_000
 
 
 def from_npz(path: str | Path) -> Data:
-    """A file with x_train, y_train, x_test, y_test, and perhaps x_val, y_val and client.
+    """Data from an npz file with x_train, y_train, x_test, y_test, and perhaps x_val, y_val and client.
 
     Images are [N, height, width] or [N, height, width, channels]; uint8 is scaled to [0, 1] when it is used. `client`
     has one whole number or name for each training sample.
@@ -31,7 +31,7 @@ def from_npz(path: str | Path) -> Data:
 
 
 def from_arrays(name: str, arrays: Mapping[str, Array], where: str = "", text: int = 0) -> Data:
-    """The data that these arrays are, which have the names and shapes that an npz file has.
+    """Data from a dictionary of arrays with the names and shapes that an npz file has.
 
     where  for messages: where the arrays were found
     text   how many different character codes there are, if the inputs and labels are such; 0 if they are numbers

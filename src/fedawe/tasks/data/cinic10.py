@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image
 
 from fedawe.core.errors import UserError
 from fedawe.tasks.data.archive import members
@@ -75,6 +74,8 @@ def _wanted(parts: tuple[str, ...]) -> bool:
 
 def decode(content: bytes, where: str) -> npt.NDArray[np.uint8]:
     """The pixels of a PNG, [32, 32, 3]."""
+    from PIL import Image
+
     try:
         with Image.open(io.BytesIO(content), formats=["PNG"]) as image:
             if image.size != (32, 32):  # known from the header, before any pixel is unpacked

@@ -112,7 +112,7 @@ class Data:
 
 
 def digits() -> Data:
-    """1,797 real handwritten digits of 8 x 8 pixels, bundled with scikit-learn; one in five is kept for the test."""
+    """The 1,797 real handwritten digits of 8 x 8 pixels, bundled with scikit-learn; one in five is for the test."""
     from sklearn.datasets import load_digits
 
     x, y = load_digits(return_X_y=True)

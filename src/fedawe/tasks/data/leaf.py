@@ -15,7 +15,7 @@ from fedawe.tasks.data.text import CODES, encode
 
 
 def from_leaf(folder: str | Path, *, shape: Sequence[int] | None = None) -> Data:
-    """A data set of the LEAF benchmark, as its scripts write it: JSON files in the folders train and test.
+    """Data from a folder of the LEAF benchmark, as its scripts write it: JSON files in the folders train and test.
 
     Every user is a client. Inputs are numbers (FEMNIST; `shape` makes images of them, as in (28, 28)) or texts of one
     length whose label is the next character (Shakespeare).

@@ -21,7 +21,7 @@ def from_huggingface(
     val: Any = None,
     name: str = "dataset",
 ) -> Data:
-    """Hugging Face `datasets.Dataset` objects, as you have loaded them.
+    """Data from Hugging Face `datasets.Dataset` objects, as you have loaded them.
 
     inputs  the column of images or of lists of numbers, or several columns of numbers; None: all that are not named
             otherwise
@@ -46,10 +46,10 @@ def from_huggingface(
 
 
 def from_torch(train: Any, test: Any, *, client: Any = None, val: Any = None, name: str = "dataset") -> Data:
-    """Any `torch.utils.data.Dataset` of pairs (input, label), torchvision's among them; every sample is read once.
+    """Data from any `torch.utils.data.Dataset` of pairs (input, label), such as those of torchvision.
 
-    Inputs are tensors ([channels, height, width] for images), arrays or PIL images of one shape. `client` has one
-    whole number or name for each training sample.
+    Every sample is read once. Inputs are tensors ([channels, height, width] for images), arrays or PIL images of one
+    shape. `client` has one whole number or name for each training sample.
     """
     arrays: dict[str, Array] = {}
     for part, samples in {"train": train, "test": test, "val": val}.items():

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy.io
 
 from fedawe.core.errors import UserError
 from fedawe.core.files import existing_file
@@ -26,6 +25,8 @@ def files(path: Path) -> list[Path]:
 
 def read(files: list[Path], known: Known, report: Report) -> Iterator[Part]:
     """X [32, 32, 3, N] becomes [N, 32, 32, 3]; label 10 is the digit 0."""
+    import scipy.io
+
     for n, (part, path) in enumerate(zip(PARTS, files, strict=True)):
         report("reading", n, len(files))
         found = {name: (shape, kind) for name, shape, kind in _ask(scipy.io.whosmat, path)}

@@ -27,7 +27,9 @@ SPLITS = {"train": "train", "test": "test", "val": "val", "validation": "val"}
 def from_table(
     table: "str | Path | pl.DataFrame", *, label: str = "label", client: str = "client", split: str = "split"
 ) -> Data:
-    """A CSV or Parquet file, or a polars data frame: a row is a sample, and every other column is a number of it.
+    """Data from a CSV or Parquet file, or a polars data frame.
+
+    A row is a sample. Columns that are not named below are its inputs, which are numbers.
 
     label   the column of labels: class numbers from 0, or names
     client  the column that says which client has the sample; it may be missing

@@ -28,7 +28,7 @@ def executor_of(
     if asked == "autograd":
         return Autograd(module, layout, frozen, loss, "asked for")
     try:
-        program = traced(module, layout)
+        program = traced(module, layout, inputs)
     except NotTraced as reason:
         if asked != "auto":
             raise UserError(f"executor is {asked}, which cannot compute this module: {reason}") from None

@@ -107,15 +107,17 @@ class Dense:
     def descend(self, x: Tensor, batches: Iterable[Batch], rate: float) -> None:
         """Each layer's step is one product that adds to the weights themselves.
 
-        Weights of hidden layers lie together for the time of a round: where the clients' weights are apart, the product
-        is made for one client after another. The last layer has few rows, and gains nothing.
+        Weights and biases of a layer lie together for the time of a round: where the clients' weights are apart, the
+        product is made for one client after another.
         """
         views = self.views(x)
-        own: Pairs = [(W.contiguous(), b) for W, b in views[:-1]] + views[-1:]
+        own: Pairs = [(W.contiguous(), None if b is None else b.contiguous()) for W, b in views]
         for batch in batches:
             self._add(own, own, batch, -rate)
-        for (W, _), (mine, _) in zip(views[:-1], own, strict=False):
+        for (W, b), (mine, my_b) in zip(views, own, strict=True):
             W.copy_(mine)
+            if b is not None and my_b is not None:
+                b.copy_(my_b)
 
     def _add(self, into: Pairs, pairs: Pairs, batch: Batch, scale: float) -> None:
         """into <- into + scale gradient, by hand: dz = (softmax - one hot) w, dW = dz h', db = dz 1."""

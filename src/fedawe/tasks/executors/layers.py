@@ -9,6 +9,7 @@ from torch.nn import functional
 from fedawe.tasks.executors.base import Batch, Kept, Loss, masks
 from fedawe.tasks.executors.differentiated import Differentiated, explained, step
 from fedawe.tasks.executors.program import Program, group_norm
+from fedawe.tasks.executors.sequences import lstm
 from fedawe.tasks.layout import Layout
 
 Named = dict[str | None, Tensor | None]
@@ -29,6 +30,7 @@ class Layers(Differentiated):
         self.program, self.random = program, any(program.dropped)
         self.blocks = program.suits_blocks(lambda name: shapes[name][0])
         self.channels_last = functional.conv2d in functions and group_norm in functions
+        self.stackable = lstm not in functions  # torch would compute its clients one by one, and slower
         self.dropped: dict[torch.Size, list[torch.Size]] = {}  # shape of the inputs -> what its dropout layers receive
 
     def outputs(self, x: Tensor, inputs: Tensor) -> Tensor:

@@ -11,6 +11,17 @@ from torch import fx, nn
 from torch.nn import functional
 
 from fedawe.tasks.executors.program import Function, Node, Program, add, batch_norm, dropout, group_norm
+from fedawe.tasks.executors.sequences import (
+    add_parameter,
+    attention,
+    embedding,
+    encoder,
+    layer_norm,
+    lstm,
+    one_position_only,
+    position,
+    recurrent,
+)
 from fedawe.tasks.layout import Layout
 
 
@@ -43,6 +54,12 @@ def _normalisation(layer: nn.BatchNorm1d | nn.BatchNorm2d) -> dict[str, Any]:
     return {"momentum": layer.momentum, "eps": layer.eps}
 
 
+def _embedding(layer: nn.Embedding) -> dict[str, Any]:
+    if layer.max_norm is not None or layer.scale_grad_by_freq or layer.sparse:
+        raise NotTraced("an embedding changes its weights or gradients")
+    return {"padding": layer.padding_idx}
+
+
 def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
@@ -58,6 +75,12 @@ LAYERS: dict[type[nn.Module], tuple[Function, tuple[str, ...], Callable[[Any], d
     nn.Linear: (functional.linear, ("weight", "bias"), _of()),
     nn.Conv2d: (functional.conv2d, ("weight", "bias"), _convolution),
     nn.GroupNorm: (group_norm, ("weight", "bias"), lambda layer: {"groups": layer.num_groups, "eps": layer.eps}),
+    nn.LayerNorm: (
+        layer_norm,
+        ("weight", "bias"),
+        lambda layer: {"shape": list(layer.normalized_shape), "eps": layer.eps},
+    ),
+    nn.Embedding: (embedding, ("weight",), _embedding),
     nn.BatchNorm1d: (batch_norm, STATISTICS, _normalisation),
     nn.BatchNorm2d: (batch_norm, STATISTICS, _normalisation),
     nn.MaxPool2d: (torch.max_pool2d, (), _pooling),
@@ -109,13 +132,13 @@ ADDITIONS = (operator.add, operator.iadd, torch.add, "add", "add_")
 COMMUTING = (torch.relu, functional.leaky_relu)  # with max-pooling, where a slope is not negative
 
 
-def traced(module: nn.Module, layout: Layout) -> Program:
-    """The program of a module; `NotTraced` says why there is none."""
+def traced(module: nn.Module, layout: Layout, inputs: int) -> Program:
+    """The program of a module whose inputs have so many dimensions; `NotTraced` says why there is none."""
     # A copy, since a forward method may assign to attributes of its module.
     programs = [_traced(copy.deepcopy(module).train(mode), layout, mode) for mode in (True, False)]
     if programs[0] != programs[1]:
         raise NotTraced("its forward method depends on `training`")
-    return programs[0]
+    return Program(tuple(one_position_only(pooled_first(programs[0].nodes), inputs)))
 
 
 def _traced(module: nn.Module, layout: Layout, training: bool) -> Program:
@@ -129,10 +152,9 @@ def _traced(module: nn.Module, layout: Layout, training: bool) -> Program:
     translation = _Translation(module, layout, training)
     for node in graph.nodes:
         translation.add(node)
-    nodes = pooled_first(translation.nodes)
-    if translation.output != len(nodes) or not nodes:
+    if translation.output != len(translation.nodes) or not translation.nodes:
         raise NotTraced("its output is not that of its last layer")
-    return Program(tuple(nodes))
+    return Program(tuple(translation.nodes))
 
 
 class _Translation:
@@ -143,6 +165,8 @@ class _Translation:
         self.nodes: list[Node] = []
         self.values: dict[fx.Node, int] = {}
         self.batch: set[fx.Node] = set()  # nodes that are the number of samples
+        self.parameters: dict[fx.Node, str] = {}  # nodes that are a parameter or buffer
+        self.recurrent: dict[fx.Node, tuple[fx.Node, str]] = {}  # parts of what an LSTM gives -> LSTM, which part
         self.output = -1
         self.names = {entry.name: entry.name for entry in layout.ordered} | dict(layout.aliases)
 
@@ -159,6 +183,8 @@ class _Translation:
             self._layer(node)
         elif node.op in ("call_function", "call_method"):
             self._call(node)
+        elif node.op == "get_attr" and node.target in self.names:
+            self.parameters[node] = self.names[str(node.target)]
         else:
             raise NotTraced(f"it uses {node.target} outside of a layer")
 
@@ -174,19 +200,61 @@ class _Translation:
             raise NotTraced(f"{path} takes more than one input")
         if type(layer) is nn.Identity:
             self.values[node] = self.values[node.args[0]]  # type: ignore[index]
-            return
+        elif type(layer) is nn.LSTM:
+            found = recurrent(layer)
+            if isinstance(found, str):
+                raise NotTraced(found)
+            self._append(node, lstm, node.args, self._named(path, layer, found[0]), found[1])
+            self.recurrent[node] = (node, "both")
+        elif type(layer) is nn.TransformerEncoder:
+            self._encoder(node, path, layer)
+        else:
+            if getattr(layer, "inplace", False):
+                self._check_in_place(node)
+            self._append(node, *self._known(path, layer, node.args))
+
+    def _known(self, path: str, layer: nn.Module, inputs: Sequence[Any]) -> tuple[Any, ...]:
+        """The function of a layer, its inputs, its tensors and options."""
         if type(layer) not in LAYERS:
             raise NotTraced(f"{path} is a {type(layer).__name__}")
-        if getattr(layer, "inplace", False):
-            self._check_in_place(node)
         function, names, options = LAYERS[type(layer)]
-        tensors = tuple(None if getattr(layer, name) is None else self.names[f"{path}.{name}"] for name in names)
-        self._append(node, function, node.args, tensors, options(layer))
+        return function, inputs, self._named(path, layer, names), options(layer)
+
+    def _named(self, path: str, layer: nn.Module, names: Sequence[str]) -> tuple[str | None, ...]:
+        return tuple(None if getattr(layer, name) is None else self.names[f"{path}.{name}"] for name in names)
+
+    def _encoder(self, node: fx.Node, path: str, layer: nn.TransformerEncoder) -> None:
+        """Each of its parts as a node of its own."""
+        parts = encoder(layer)
+        if isinstance(parts, str):
+            raise NotTraced(parts)
+        values = [self.values[node.args[0]]]  # type: ignore[index]
+        for what, of, at in parts:
+            inputs = tuple(values[each] for each in of)
+            if isinstance(what, nn.MultiheadAttention):
+                names = self._named(f"{path}.{at}", what, ("in_proj_weight", "in_proj_bias"))
+                names += self._named(f"{path}.{at}.out_proj", what.out_proj, ("weight", "bias"))
+                made = Node(attention, inputs, names, {"heads": what.num_heads})
+            elif isinstance(what, nn.Module):
+                made = Node(*self._known(f"{path}.{at}", what, inputs))
+            elif what is add:
+                made = Node(add, inputs)
+            else:
+                if what not in CALLS:
+                    raise NotTraced(f"{path} calls {getattr(what, '__name__', what)}")
+                made = Node(CALLS[what][0], inputs)
+            self.nodes.append(made)
+            values.append(len(self.nodes))
+        self.values[node] = values[-1]
 
     def _call(self, node: fx.Node) -> None:
         target: Any = node.target
         if target in ("contiguous",):
             self.values[node] = self.values[node.args[0]]  # type: ignore[index]
+        elif target is operator.getitem and node.args[0] in self.recurrent:
+            self._recurrent(node)
+        elif target is operator.getitem and _is_position(node.args[1]):
+            self._append(node, position, node.args[:1], (), {"index": node.args[1][1]})  # type: ignore[index]
         elif target in ("size", getattr, operator.getitem) or target in ("view", "reshape", torch.reshape):
             self._shape(node)
         elif target in ADDITIONS:
@@ -194,7 +262,9 @@ class _Translation:
                 raise NotTraced("an addition has a factor")
             if target in (operator.iadd, "add_"):
                 self._check_in_place(node)
-            self._append(node, add, node.args)
+            own = tuple(self.parameters[each] for each in node.args if each in self.parameters)  # type: ignore[index]
+            others = [each for each in node.args if each not in self.parameters]
+            self._append(node, add_parameter if own else add, others, own)
         else:
             in_place = isinstance(target, str) and target.endswith("_")
             known = CALLS.get(target[:-1] if in_place else target)
@@ -213,6 +283,20 @@ class _Translation:
             if function is torch.max_pool2d and options.get("stride") is None:  # oneDNN's backward pass wants it said
                 options["stride"] = options["kernel_size"]
             self._append(node, function, node.args[:1], (), {name: _plain(each) for name, each in options.items()})
+
+    def _recurrent(self, node: fx.Node) -> None:
+        """(outputs, (h, c)) of an LSTM: the outputs, or the last row of h, which is their last position."""
+        assert isinstance(node.args[0], fx.Node)
+        source, part = self.recurrent[node.args[0]]
+        one_way = not self.nodes[self.values[source] - 1].options["both"]
+        if (part, node.args[1]) == ("both", 0):
+            self.values[node] = self.values[source]
+        elif (part, node.args[1]) in (("both", 1), ("state", 0)):
+            self.recurrent[node] = (source, "state" if part == "both" else "h")
+        elif (part, node.args[1]) == ("h", -1) and one_way:
+            self._append(node, position, [source], (), {"index": -1})
+        elif node.users:
+            raise NotTraced("it uses the state of an LSTM in another way than h[-1]")
 
     def _shape(self, node: fx.Node) -> None:
         """x.size(0), x.shape[0], and views that keep the samples apart."""
@@ -242,6 +326,11 @@ class _Translation:
         views = (torch.flatten, torch.reshape, dropout)
         if len(source.users) > 1 or at == 0 or self.nodes[at - 1].function in views:
             raise NotTraced(f"{node.target} overwrites a tensor that is used elsewhere")
+
+
+def _is_position(index: Any) -> bool:
+    """Whether x[index] is x[:, n]."""
+    return isinstance(index, tuple) and len(index) == 2 and index[0] == slice(None) and isinstance(index[1], int)
 
 
 def pooled_first(nodes: Sequence[Node]) -> list[Node]:

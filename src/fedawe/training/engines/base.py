@@ -12,7 +12,10 @@ from fedawe.training.shares import trained
 
 
 class Engine(Protocol):
-    """Trains and evaluates; the numbers depend on the task and on how clients are grouped, never on the engine."""
+    """An engine trains clients and evaluates models.
+
+    The numbers depend on the task and on how clients are grouped, never on the engine.
+    """
 
     def train(self, down: Broadcast, A: Tensor, t: int, seed: int, visits: Tensor) -> Upload:
         """What the clients A [k] return in round t when they receive `down`, one row for each.
@@ -46,7 +49,7 @@ class Divisible(Protocol):
 
 
 class Inline:
-    """Everything in this process."""
+    """An engine that does everything in this process."""
 
     def __init__(self, task: Task, local: Local, stacked: bool | None = None) -> None:
         self.use(task, local, stacked)

@@ -47,5 +47,5 @@ def best_workers(task: Task, local: Local, seed: int, active: float, stacked: bo
 
 
 def cores() -> int:
-    """How many this process may use."""
+    """The number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -7,7 +7,7 @@ M_MMAP_THRESHOLD, M_TRIM_THRESHOLD = -3, -1  # glibc's names
 
 
 def keep_freed_memory() -> bool:
-    """Ask glibc to reuse large blocks; elsewhere nothing happens. Whether it was done.
+    """Ask glibc to reuse large blocks, and return whether it was done; on other systems nothing happens.
 
     A training step frees and takes tensors of many megabytes. By default each comes as fresh pages from the kernel,
     and touching them costs as much as a convolution.

@@ -48,10 +48,10 @@ class Shared:
 
 
 class Processes:
-    """`workers` processes, this one included, share the groups of clients of a round; whoever is free takes the next.
+    """`workers` processes, this one included, share the groups of clients of a round.
 
     Groups are the same for any number of workers, and each is trained on one thread, so the numbers are the same too.
-    `rows` is how many clients can be active at once, `like` a model [d].
+    `rows` is how many clients are active at once, as far as that is known: more make it grow. `like` is a model [d].
     """
 
     def __init__(
@@ -82,6 +82,9 @@ class Processes:
 
     def train(self, down: Broadcast, A: Tensor, t: int, seed: int, visits: Tensor) -> Upload:
         k, d = len(A), down.x.shape[1] - self.task.buffers
+        if k > len(self.shared.X):
+            for name in ("X", "G"):
+                self._new_rows(name, k + k // 4, down.x.shape[1])
         self.shared.X[:k] = down.x
         if down.shift is not None:
             self._rows("shift", d)[:k] = down.shift
@@ -94,14 +97,18 @@ class Processes:
     def _rows(self, name: str, d: int) -> Tensor:
         """Shared rows [rows, d] that only some rules need: made and made known to all when first used."""
         found: Tensor | None = getattr(self.shared, name)
-        if found is None or found.shape[1] != d:
-            found = self.shared.X.new_zeros((len(self.shared.X), d)).share_memory_()
-            setattr(self.shared, name, found)
-            for pipe in self.pipes:  # one message each: what is shared can be received once
-                pipe.send(("rows", name, found))
-            for pipe in self.pipes:
-                self._receive(pipe)
+        if found is None or found.shape != (len(self.shared.X), d):
+            return self._new_rows(name, len(self.shared.X), d)
         return found
+
+    def _new_rows(self, name: str, rows: int, d: int) -> Tensor:
+        made: Tensor = self.shared.X.new_zeros((rows, d)).share_memory_()
+        setattr(self.shared, name, made)
+        for pipe in self.pipes:  # one message each: what is shared can be received once
+            pipe.send(("rows", name, made))
+        for pipe in self.pipes:
+            self._receive(pipe)
+        return made
 
     def evaluate(self, x: Tensor) -> Metrics:
         if not isinstance(self.task, Divisible):
@@ -155,7 +162,7 @@ class Processes:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """As many threads as every other process has, so that the bits are the same wherever a group is trained."""
+    """Use one thread, as every other process does, so that the bits do not depend on where a group is trained."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -18,6 +18,7 @@ from fedawe.training.engines.ray_cluster import imported
 Array = npt.NDArray[Any]
 PLAIN = {torch.uint8, torch.int32, torch.int64, torch.float32, torch.float64}
 LARGE = 2**20  # bytes from which an array is stored apart, and read where it lies
+LEAST = 2**15  # bytes that an array counts as, however small it is: a reference has its cost too
 
 
 class Store:
@@ -26,20 +27,22 @@ class Store:
     def __init__(self, spare: int) -> None:
         self.ray, self.spare = imported(), spare
         self.held: dict[str, tuple[Any, int]] = {}  # name -> reference and bytes, the last used last
+        self.size = 0  # bytes of all of them
 
     def put(self, arrays: Sequence[Array]) -> list[str]:
         """Their names; what is there already is not sent again."""
         names = [_name(array) for array in arrays]
         for name, array in zip(names, arrays, strict=True):
-            there = self.held.pop(name) if name in self.held else (self.ray.put(array), array.nbytes)
-            self.held[name] = there
+            if name in self.held:
+                self.held[name] = self.held.pop(name)
+            else:
+                size = max(array.nbytes, LEAST)
+                self.held[name] = self.ray.put(array), size
+                self.size += size
         used = set(names)
-        others = [name for name in reversed(self.held) if name not in used]
-        left = self.spare
-        for name in others:
-            left -= self.held[name][1]
-            if left < 0:
-                del self.held[name]
+        room = self.spare + sum(self.held[name][1] for name in used)
+        while self.size > room:  # the first was used the longest ago
+            self.size -= self.held.pop(next(iter(self.held)))[1]
         return names
 
     def __getitem__(self, name: str) -> Any:

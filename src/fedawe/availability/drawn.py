@@ -1,0 +1,97 @@
+"""A trace that is drawn: any round of it when it is asked for, so that it need not be held as a whole."""
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+
+from fedawe.availability.dynamics import Array, Dynamics, Mask
+
+SAMPLED = 64  # rounds from which the needs of a long trace are estimated
+
+
+@dataclass(frozen=True, eq=False)
+class Drawn:
+    """The availability of m clients with base probabilities `base` [m] over T = `rounds` rounds, under a seed."""
+
+    dynamics: Dynamics
+    base: Array
+    rounds: int
+    seed: int
+    _newest: dict[int, Mask] = field(default_factory=dict, repr=False)  # the one that was asked for last
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what another process can draw again."""
+        return {**self.__dict__, "_newest": {}}
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """[T, m]."""
+        return self.rounds, len(self.base)
+
+    def first(self, rounds: int) -> "Drawn":
+        """The first rounds of it."""
+        return replace(self, rounds=rounds, _newest={})
+
+    @cached_property
+    def _looks_back(self) -> bool:
+        """Whether a round depends on the one before. Dynamics that do not say so are taken at their word only where
+        they draw as every other does."""
+        own = getattr(type(self.dynamics), "available", Dynamics.available)
+        return own is not Dynamics.available and bool(getattr(self.dynamics, "looks_back", True))
+
+    def row(self, t: int) -> Mask:
+        """Who is available in round t, [m]. Where rounds depend on those before, those are drawn first."""
+        if t not in self._newest:
+            last = next(iter(self._newest), -1)
+            first = t if not self._looks_back else last + 1 if last < t else 0
+            before = self._newest.get(first - 1)
+            for q in range(first, t + 1):
+                before = self._draw(q, before)
+            assert before is not None
+            self._newest.clear()
+            self._newest[t] = before
+        return self._newest[t]
+
+    def _draw(self, t: int, before: Mask | None) -> Mask:
+        # An object that has nothing but `probabilities` is drawn independently, round by round.
+        available = getattr(type(self.dynamics), "available", Dynamics.available)
+        row = np.empty(len(self.base), dtype=bool)
+        row[:] = available(self.dynamics, self.seed, t, self.base, before)
+        row.flags.writeable = False
+        return row
+
+    def whole(self) -> Mask:
+        """All rounds, [T, m]."""
+        on, before = np.empty(self.shape, dtype=bool), None
+        for t in range(self.rounds):
+            before = on[t] = self._draw(t, before)
+        return on
+
+    def __len__(self) -> int:
+        return self.rounds
+
+    def __getitem__(self, t: int) -> torch.Tensor:
+        """The probabilities of round t, [m] float64: a table [T, m] of which only one row is ever there."""
+        return torch.from_numpy(np.array(self.dynamics.probabilities(t, self.base), dtype=np.float64))
+
+    def _sampled(self) -> list[int]:
+        spread = np.linspace(0, self.rounds - 1, SAMPLED).astype(int).tolist()
+        return sorted({*range(min(SAMPLED, self.rounds)), *spread})
+
+    @cached_property
+    def rates(self) -> Array:
+        """How often each client is available, estimated from some rounds, [m]."""
+        rounds = self._sampled()
+        total = np.zeros(len(self.base))
+        for t in rounds:
+            total += self[t].numpy()
+        return total / len(rounds)
+
+    @cached_property
+    def most(self) -> int:
+        """How many clients are available in a round at most: estimated from some rounds, with six deviations."""
+        mean = max(float(self[t].sum()) for t in self._sampled())
+        return min(len(self.base), int(np.ceil(mean + 6 * np.sqrt(mean))))

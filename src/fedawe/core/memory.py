@@ -1,0 +1,38 @@
+"""How much memory there is, and refusing in advance what would not fit."""
+
+import os
+from pathlib import Path
+
+from fedawe.core.errors import UserError
+
+MOST = 10**9  # rounds, clients, steps, samples of a batch: a larger number is a slip of the pen
+LARGEST = 1e30  # rates, weights, norms: far within what float32 can hold
+
+
+def free_memory() -> int | None:
+    """Bytes that can be had without swapping; None where the system does not say."""
+    meminfo = Path("/proc/meminfo")
+    if meminfo.exists():
+        lines = dict(line.split(":", 1) for line in meminfo.read_text(encoding="ascii").splitlines())
+        if "MemAvailable" in lines:
+            return int(lines["MemAvailable"].split()[0]) * 1024
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError, AttributeError):
+        return None
+
+
+def in_bytes(count: int) -> str:
+    """A number of bytes, for people.
+
+    >>> in_bytes(9_300_000_000), in_bytes(1_500_000)
+    ('9.3 GB', '0.0 GB')
+    """
+    return f"{count / 1e9:,.1f} GB"
+
+
+def check_room(what: str, needed: int, instead: str) -> None:
+    """Refuses something that needs more memory than is free."""
+    free = free_memory()
+    if free is not None and needed > free:
+        raise UserError(f"{what} would take {in_bytes(needed)} of memory; {in_bytes(free)} are free: {instead}")
