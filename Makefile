@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 CORE := $(VENV)/.core
+DOCS := $(VENV)/.docs
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
 
 # Two workers, a file of tests at a time, in the order of tests/conftest.py.
@@ -22,6 +23,10 @@ $(STAMP): $(CORE)
 	$(PIP) ".[dev]"
 	touch $(STAMP)
 
+$(DOCS): $(CORE)
+	$(PIP) ".[docs]"
+	touch $(DOCS)
+
 demo: $(CORE)
 	$(BIN)/fedawe demo
 
@@ -33,7 +38,7 @@ test-browser: $(STAMP)
 	$(BIN)/python -m pytest $(WORKERS) -m browser --require-browser
 
 # The site, in build/site: open build/site/index.html, with or without a network. Warnings and broken links are errors.
-docs: $(STAMP)
+docs: $(DOCS)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 	@echo "open build/site/index.html"
 

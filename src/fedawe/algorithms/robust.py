@@ -7,10 +7,10 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from fedawe.algorithms.averages import FedAvg
 from fedawe.algorithms.base import Algorithm, State, check_positive, skipped_rounds_are_empty
 from fedawe.algorithms.exchange import Upload, in_order
 from fedawe.algorithms.facts import name_of
+from fedawe.algorithms.fedavg import FedAvg
 from fedawe.algorithms.wrapper import NestedState, Wrapper, check_averages
 from fedawe.core.errors import UserError
 
@@ -32,8 +32,8 @@ class Trimmed:
     """Coordinate by coordinate, the mean without the b = floor(share k) largest and the b smallest of k values.
 
     If at most a share `share` of the active clients is hostile, every coordinate lies between the smallest and the
-    largest value of an honest client, whatever the hostile ones send (Yin et al. 2018, arXiv:1803.01498). With fewer
-    than 1/share active clients b is 0, and it is the mean.
+    largest value of an honest client, whatever the hostile ones send. With fewer than 1/share active clients b is 0,
+    and it is the mean.
 
     >>> Trimmed(0.25).combine(torch.tensor([[1.0], [2.0], [3.0], [1e9]]))
     tensor([2.5000])
@@ -108,7 +108,7 @@ def _middle(rows: Tensor, b: int) -> Tensor:
 
 @dataclass(frozen=True)
 class Robust(Wrapper[NestedState]):
-    """`rule`, with `by` in the place of its mean over the active clients' updates.
+    """A rule in which `by` takes the place of the mean over active clients (Yin et al. 2018, arXiv:1803.01498).
 
     rule  one that averages the active clients: FedAvg, FedProx, or FedAWE, whose updates are the echoed ones; what
           clients hold is the server's own and needs no protection
