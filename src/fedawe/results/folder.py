@@ -4,7 +4,6 @@ Nothing here fails because a run is unfinished, diverged or damaged: that is sai
 The folder of a deployment is that of an experiment with one run; so is the folder of one run.
 """
 
-import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -17,6 +16,7 @@ import numpy.typing as npt
 
 from fedawe.availability.trace import Trace
 from fedawe.core.errors import UserError
+from fedawe.core.files import read_npz
 from fedawe.results import record as records
 from fedawe.results.fields import Settings, class_path, settings_of
 from fedawe.results.head import HEAD, read_head
@@ -266,9 +266,13 @@ def _runs(out: Path) -> list[RunResult]:
 
 
 def _clients(path: Path) -> Clients:
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in ("sizes", "frequencies", "p") if name in file}
-        return Clients(**arrays)
-    except (OSError, ValueError, EOFError, KeyError, TypeError, zipfile.BadZipFile) as error:
-        raise UserError(f"{path}: cannot be read as clients ({error})") from None
+    arrays = read_npz(path)
+    sizes, frequencies, p = (arrays.get(name) for name in ("sizes", "frequencies", "p"))
+    whole = sizes is not None and sizes.ndim == 1 and sizes.dtype.kind in "iu"
+    for array, ndim in ((frequencies, 2), (p, 1)):
+        whole = whole and (
+            array is None or (array.ndim == ndim and array.dtype.kind == "f" and len(array) == len(sizes))
+        )
+    if not whole:
+        raise UserError(f"{path}: expected sizes [m], and perhaps frequencies [m, classes] and p [m]")
+    return Clients(sizes, frequencies, p)
