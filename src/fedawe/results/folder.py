@@ -268,11 +268,12 @@ def _runs(out: Path) -> list[RunResult]:
 def _clients(path: Path) -> Clients:
     arrays = read_npz(path)
     sizes, frequencies, p = (arrays.get(name) for name in ("sizes", "frequencies", "p"))
-    whole = sizes is not None and sizes.ndim == 1 and sizes.dtype.kind in "iu"
-    for array, ndim in ((frequencies, 2), (p, 1)):
-        whole = whole and (
-            array is None or (array.ndim == ndim and array.dtype.kind == "f" and len(array) == len(sizes))
-        )
-    if not whole:
+    if (
+        sizes is None
+        or (sizes.ndim, sizes.dtype.kind) != (1, "i")
+        or (frequencies is not None and (frequencies.ndim, frequencies.dtype.kind) != (2, "f"))
+        or (p is not None and (p.ndim, p.dtype.kind) != (1, "f"))
+        or any(array is not None and len(array) != len(sizes) for array in (frequencies, p))
+    ):
         raise UserError(f"{path}: expected sizes [m], and perhaps frequencies [m, classes] and p [m]")
     return Clients(sizes, frequencies, p)
