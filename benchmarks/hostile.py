@@ -50,7 +50,7 @@ def accuracy(rule: Any, alpha: float, hostile: int, seed: int) -> float:
     except fedawe.UserError:  # an update that is not finite: the model is lost
         return 0.0
     found = task.evaluate(last.x)
-    return float(found["test_accuracy"])
+    return float(np.mean(found["test_accuracy"]))
 
 
 def main() -> None:
