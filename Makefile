@@ -4,12 +4,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 CORE := $(VENV)/.core
+DOCS := $(VENV)/.docs
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
 
 # Two workers, a file of tests at a time, in the order of tests/conftest.py.
 WORKERS := -n 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: install demo docs notebooks test test-browser test-lowest check release test-deploy chaos bench clean
+.PHONY: install demo docs notebooks test test-browser test-lowest check release test-deploy chaos chaos-sim fuzz bench clean
 
 install: $(STAMP)
 
@@ -22,6 +23,10 @@ $(STAMP): $(CORE)
 	$(PIP) ".[dev]"
 	touch $(STAMP)
 
+$(DOCS): $(CORE)
+	$(PIP) ".[docs]"
+	touch $(DOCS)
+
 demo: $(CORE)
 	$(BIN)/fedawe demo
 
@@ -33,7 +38,7 @@ test-browser: $(STAMP)
 	$(BIN)/python -m pytest $(WORKERS) -m browser --require-browser
 
 # The site, in build/site: open build/site/index.html, with or without a network. Warnings and broken links are errors.
-docs: $(STAMP)
+docs: $(DOCS)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 	@echo "open build/site/index.html"
 
@@ -66,6 +71,16 @@ test-deploy: $(STAMP)
 chaos: $(STAMP)
 	$(BIN)/python benchmarks/chaos.py
 	$(BIN)/python benchmarks/devices.py
+
+# Kills, full disks, read-only folders and flipped bits in simulated runs; no bit may differ: about half an hour.
+chaos-sim: $(STAMP)
+	$(BIN)/python benchmarks/chaos_sim.py
+
+# Damaged and hostile inputs for every reader, for so many seconds; SEED=1 makes other inputs.
+SECONDS ?= 600
+SEED ?= 0
+fuzz: $(STAMP)
+	$(BIN)/python tests/fuzz/campaign.py --seconds $(SECONDS) --seed $(SEED)
 
 # AGAINST=FOLDER compares with the package of another checkout too.
 bench: $(STAMP)

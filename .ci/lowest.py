@@ -35,12 +35,12 @@ def main() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     wanted = [*project["dependencies"], *(line for name in EXTRAS for line in project["optional-dependencies"][name])]
     constraints = VENV / "lowest.txt"
-    python = VENV / ("Scripts" if sys.platform == "win32" else "bin") / "python"
+    python = str(VENV / ("Scripts" if sys.platform == "win32" else "bin") / "python")
     subprocess.run([sys.executable, "-m", "venv", VENV], check=True)
     given = (ROOT / "constraints.txt").read_text(encoding="utf-8")
     constraints.write_text(given + "\n".join(filter(None, map(lowest, wanted))) + "\n", encoding="utf-8")
-    install = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--constraint", constraints]
-    subprocess.run([*install, f"{ROOT}[{','.join(EXTRAS)}]", "pytest", "hypothesis"], check=True)
+    install = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--constraint"]
+    subprocess.run([*install, str(constraints), f"{ROOT}[{','.join(EXTRAS)}]", "pytest", "hypothesis"], check=True)
     subprocess.run([python, "-m", "pip", "list", "--disable-pip-version-check"], check=True)
     tests = [f"tests/{name}.py" for name in TESTS.split()]
     # Old libraries warn of what newer Pythons will not have; here only results count.

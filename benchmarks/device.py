@@ -8,7 +8,7 @@ import time
 
 import numpy as np
 import torch
-from modules import CLIENTS, STEPS, WORKLOADS
+from modules import CLIENTS, STEPS, WORKLOADS, chosen
 
 import fedawe
 from fedawe.tasks import Classification, Data, ModuleNetwork
@@ -19,9 +19,7 @@ def rate(task: Classification, name: str, stacked: bool, seconds: float) -> floa
     """Local steps per second."""
     load = WORKLOADS[name]
     local = fedawe.Local(fedawe.Rate(0.05), STEPS, load.batch, batches=load.batches)
-    on = np.zeros((10_000, CLIENTS), dtype=bool)
-    on[:, : load.active] = True
-    trace = fedawe.Trace(np.random.default_rng(0).permuted(on, axis=1))
+    trace = chosen(10_000, CLIENTS, load.active)
     rounds = fedawe.simulate(task, fedawe.FedAvg(), trace, local, seed=0, engine=Inline(task, local, stacked))
     for _ in range(2):  # warming up
         next(rounds)

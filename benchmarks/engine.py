@@ -1,6 +1,6 @@
 """Speed, as ratios measured in one run on one machine; prints a table and writes it to docs/benchmarks.md.
 
-usage: python benchmarks/engine.py [--only NAME ...] [--quick] [--against TREE]
+usage: python benchmarks/engine.py [--only NAME ...] [--turns 5] [--against TREE]
 
 Every measurement runs in a process of its own, so that its peak memory is its own. What is compared is timed in turns,
 so that a busy machine slows both; figures are medians over the turns.
@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 import torch
 from hand_written import HandWritten, cnn, mlp
-from modules import WORKLOADS, measured, sgemm
+from modules import WORKLOADS, chosen, measured, sgemm
 from turns import Rate, Served, in_turns, median, ratio, timed
 
 import fedawe
@@ -41,13 +41,6 @@ from fedawe.training.engines import Engine, Inline, Processes, cores, keep_freed
 Result = dict[str, Any]
 CNN_FLOP = 19.28e6  # of one image in one training step of the SVHN network
 ROOT = Path(__file__).resolve().parent.parent
-
-
-def chosen(rounds: int, clients: int, active: int) -> fedawe.Trace:
-    """`active` of the clients in every round."""
-    on = np.zeros((rounds, clients), dtype=bool)
-    on[:, :active] = True
-    return fedawe.Trace(np.random.default_rng(0).permuted(on, axis=1))
 
 
 def peak_memory() -> float:
@@ -276,7 +269,7 @@ BENCHES: dict[str, Callable[[int], Result]] = {
 
 
 def module_bench(name: str) -> Callable[[int], Result]:
-    return lambda turns: measured(name, turns, chosen(20_000, 100, WORKLOADS[name].active))
+    return lambda turns: measured(name, turns)
 
 
 BENCHES.update({f"module_{name}": module_bench(name) for name in WORKLOADS})
@@ -408,11 +401,11 @@ def table(found: dict[str, Result], turns: int, command: str) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", nargs="+", metavar="NAME", help="some of them, not written to the docs")
-    parser.add_argument("--quick", action="store_true", help="two turns instead of five, not written to the docs")
+    parser.add_argument("--turns", type=int, default=5, help="how often each is measured")
     parser.add_argument("--against", type=Path, metavar="TREE", help="also compare with the package of another tree")
     parser.add_argument("--inside", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    turns = 2 if arguments.quick else 5
+    turns = arguments.turns
     if arguments.against:
         BENCHES["against"] = partial(bench_against, tree=arguments.against.resolve())
     if arguments.inside:
@@ -425,13 +418,13 @@ def main() -> None:
         parser.error(f"unknown: {', '.join(sorted(unknown))}; there are {', '.join(BENCHES)}")
     for name in arguments.only or BENCHES:
         print(f"{name} ...", file=sys.stderr)
-        command = [sys.executable, __file__, "--inside", name, *(["--quick"] if arguments.quick else [])]
+        command = [sys.executable, __file__, "--inside", name, "--turns", str(turns)]
         command += ["--against", str(arguments.against)] if arguments.against else []
         output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=dict(os.environ)).stdout
         found[name] = json.loads(output.strip().splitlines()[-1])
     text = table(found, turns, shlex.join(["python", os.path.relpath(__file__), *sys.argv[1:]]))
     print(text)
-    if not (arguments.only or arguments.quick):
+    if not arguments.only:
         page = ROOT / "docs" / "benchmarks.md"
         head = page.read_text().split("<!-- measured -->")[0]
         page.write_text(f"{head}<!-- measured -->\n{text}")

@@ -71,6 +71,13 @@ WORKLOADS = {
 }
 
 
+def chosen(rounds: int, clients: int, active: int) -> fedawe.Trace:
+    """`active` of the clients in every round."""
+    on = np.zeros((rounds, clients), dtype=bool)
+    on[:, :active] = True
+    return fedawe.Trace(np.random.default_rng(0).permuted(on, axis=1))
+
+
 def sgemm(threads: int) -> Rate:
     """Floating-point operations per second of a product of 1024 x 1024 matrices."""
     torch.set_num_threads(threads)
@@ -91,7 +98,7 @@ def operations(load: Workload, x: Tensor, y: Tensor) -> int:
     return int(counter.get_total_flops())
 
 
-def measured(name: str, turns: int, trace: fedawe.Trace) -> dict[str, Any]:
+def measured(name: str, turns: int) -> dict[str, Any]:
     """Both loops on the same data: ours with all cores as processes, and on one thread against theirs on one thread.
 
     The bound is the ratio that would be found if the products of the module ran at the rate of sgemm, on all cores
@@ -105,9 +112,13 @@ def measured(name: str, turns: int, trace: fedawe.Trace) -> dict[str, Any]:
     torch.set_num_threads(1)
     stacked = better_stacked(task, local, 0)
     engines = {n: Processes(task, local, n, load.active, task.initial(0), stacked) for n in {1, cores()}}
+    # One by one, few clients take as long for a step as many, and a turn is shorter.
+    active = {n: load.active if stacked or n > 1 else load.by_hand for n in engines}
     rounds: dict[int, Iterator[Any]] = {
-        n: fedawe.simulate(task, fedawe.FedAvg(), trace, local, seed=0, engine=engine) for n, engine in engines.items()
+        n: fedawe.simulate(task, fedawe.FedAvg(), chosen(20_000, CLIENTS, active[n]), local, seed=0, engine=engine)
+        for n, engine in engines.items()
     }
+    trace = chosen(20_000, CLIENTS, load.active)
     hands = {n: HandWritten(load.make(), x, y, CLIENTS, load.batch) for n in (1, threads)}
     played = iter(range(10**9))
 
@@ -123,7 +134,7 @@ def measured(name: str, turns: int, trace: fedawe.Trace) -> dict[str, Any]:
         def work() -> int:
             torch.set_num_threads(1)
             next(rounds[n])
-            return load.active * STEPS
+            return active[n] * STEPS
 
         return lambda: timed(SECONDS, work)
 

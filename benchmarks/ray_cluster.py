@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from engine import chosen, spread, svhn_like
+from engine import spread, svhn_like
+from modules import chosen
 from turns import Rate, median, ratio, timed
 
 import fedawe

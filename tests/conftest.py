@@ -24,7 +24,16 @@ settings.load_profile("fedawe")
 
 # Each file is run by one worker, so that what its tests share is made once. With these first, both workers end at about
 # the same time; a file that is missing here costs time and nothing else.
-LONGEST = ("test_ray", "test_flower_deploy", "test_runs", "test_reproduce", "test_engines", "test_report_browser")
+LONGEST = (
+    "test_ray",
+    "test_flower_deploy",
+    "test_runs",
+    "test_tutorials",
+    "test_reproduce",
+    "test_engines",
+    "test_report_browser",
+    "test_trackers",
+)
 
 NO_BROWSER = "no Chromium or Chrome on this machine starts"
 FLAGS = ["--disable-gpu", "--disable-quic", "--disable-background-networking", "--disable-sync"]

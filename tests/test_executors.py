@@ -18,6 +18,7 @@ from torch.nn import functional
 import fedawe
 from fedawe.tasks import Classification, Data, ModuleNetwork
 from fedawe.tasks.executors import Batch
+from fedawe.tasks.executors import sequences as sequences_of
 from fedawe.tasks.executors.dense import Dense
 from fedawe.tasks.executors.layers import Layers
 from fedawe.training.engines import Inline, Processes
@@ -331,6 +332,16 @@ def test_networks_that_read_sequences(name: str, clients: int) -> None:
     module.load_state_dict(network.layout.tensors(fused[0]))
     with torch.no_grad():
         torch.testing.assert_close(executor.outputs(fused[0], of[0][0][0]), module(of[0][0][0]), rtol=1e-9, atol=1e-11)
+
+
+def test_long_sequences_are_attended_to_piece_by_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    for at in (-1, 2):
+        network, inputs = ModuleNetwork(lambda at=at: modules.Reader(at)), codes(1)[0][0][0]
+        x = network.initial(0).double()
+        expected = network.outputs(x, inputs)
+        with monkeypatch.context() as patched:
+            patched.setattr(sequences_of, "LONG", 3)
+            torch.testing.assert_close(network.outputs(x, inputs), expected, rtol=1e-9, atol=1e-11)
 
 
 def test_only_the_position_that_is_used_is_computed() -> None:

@@ -42,7 +42,7 @@ def test_any_round_is_that_of_the_whole_trace(dynamics: fedawe.availability.Dyna
     sent = cloudpickle.loads(cloudpickle.dumps(trace))  # to another process
     assert np.array_equal(sent.row(41), whole.on[41])
     assert np.array_equal(trace.first(30).row(29), whole.on[29])
-    assert torch.equal(trace.probabilities[5], torch.from_numpy(whole.p[5]))
+    assert trace.probabilities[5].tolist() == whole.p[5].tolist()
     assert "drawn round by round" in repr(trace)
 
 
@@ -108,19 +108,6 @@ def test_a_kept_trace_is_compared_and_removed_when_it_grows_large(tmp_path: Path
     request.getfixturevalue("never_whole")
     assert ran(tmp_path / "out") == expected
     assert not (tmp_path / "out" / "traces" / "seed-0.npz").exists()
-
-
-def test_workers_have_room_for_more_clients_than_was_thought() -> None:
-    task = fedawe.Quadratic(torch.arange(12.0)[:, None])
-    trace = fedawe.Trace(np.arange(12) < np.array([[2], [12], [5]]))
-    engine = fedawe.training.engines.Processes(task, fedawe.Local(), 2, 1, task.initial(0))
-    try:
-        for algorithm in (fedawe.FedAWE(), fedawe.SCAFFOLD()):
-            several = list(fedawe.simulate(task, algorithm, trace, fedawe.Local(), seed=0, engine=engine))
-            alone = list(fedawe.simulate(task, algorithm, trace, fedawe.Local(), seed=0))
-            assert all(torch.equal(a.x, b.x) for a, b in zip(several, alone, strict=True))
-    finally:
-        engine.close()
 
 
 def test_a_million_clients_over_ten_thousand_rounds(monkeypatch: pytest.MonkeyPatch) -> None:

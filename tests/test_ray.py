@@ -23,6 +23,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from usage import family, used
 
 import fedawe
 from fedawe.experiments.build import experiment_of
@@ -341,6 +342,24 @@ def test_a_cluster_without_a_free_core_is_not_waited_for_for_ever(cluster, monke
     with pytest.raises(fedawe.UserError, match="no core of the Ray cluster came free in 1 s"):
         outcome(small(), engine)
     engine.close()
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
+def test_two_thousand_rounds_leave_nothing_behind(engine, nodes):
+    """Short ones, of one client each; in the end no more memory, files or processes than near the beginning."""
+    task = fedawe.Quadratic(torch.linspace(0, 1, 8)[:, None].repeat(1, 2048))
+    local = fedawe.Local(fedawe.Rate(0.01), steps=1)
+    trace = fedawe.Trace(np.eye(8, dtype=bool)[np.arange(2000) % 8])
+    engine.use(task, local)
+    seen = {}
+    for step in fedawe.simulate(task, fedawe.FedAWE(), trace, local, seed=0, engine=engine):
+        if step.t + 1 in (500, 2000):
+            seen[step.t + 1] = used([os.getpid(), *family(nodes.keeper.pid)])
+    early, late = seen[500], seen[2000]
+    assert (late.files <= early.files + 5, late.processes <= early.processes) == (True, True)
+    assert late.megabytes - early.megabytes < 40  # of a store that may hold 256 MB
+    *_, alone = fedawe.simulate(task, fedawe.FedAWE(), trace, local, seed=0)
+    assert torch.equal(step.x, alone.x)
 
 
 def test_equal_bytes_lie_in_the_cluster_once(cluster):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Page
 
 ROOT = Path(__file__).resolve().parent.parent
-PUBLIC = ("algorithms", "audit", "availability", "deploy", "tasks", "testing", "training.engines")
+PUBLIC = ("algorithms", "audit", "availability", "deploy", "tasks", "testing", "trackers", "training.engines")
 LATE = ("PIL", "jinja2", "matplotlib", "pandas", "plotly", "polars.dataframe", "scipy.stats", "sklearn")
 
 

@@ -321,7 +321,7 @@ ROUNDS_HEAD, INTERVALS_HEAD = "round,client\n", "client,start,end\n"
         (ROUNDS_HEAD + "0,x\n", 2, "client 'x'"),
         (ROUNDS_HEAD + ",0\n", 2, "round ''"),
         (ROUNDS_HEAD + "0,²\n", 2, "client '²'"),
-        (ROUNDS_HEAD + "0,1\n1,1\n0,1\n", 4, "since line 2"),
+        (ROUNDS_HEAD + "0,1\n1,1\n0,1\n", 4, "it was already in line 2"),
         (ROUNDS_HEAD + "0,0\n10000000000000000,0\n1,0\n", 3, "round"),
         (ROUNDS_HEAD + "0,0\n" + "9" * 5000 + ",0\n", 3, "round"),
         ("# rounds=2 clients=2\n" + ROUNDS_HEAD + "2,0\n", 3, "round 2 is unknown"),

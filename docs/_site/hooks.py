@@ -12,9 +12,15 @@ from unittest.mock import patch
 from latex2mathml.converter import convert
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-COPIED = {"changelog.md": "CHANGELOG.md", "contributing.md": "CONTRIBUTING.md", "security.md": "SECURITY.md"}
+COPIED = {  # page of the site -> file of the repository
+    "changelog.md": "CHANGELOG.md",
+    "conduct.md": "CODE_OF_CONDUCT.md",
+    "contributing.md": "CONTRIBUTING.md",
+    "security.md": "SECURITY.md",
+}
 EXAMPLES = {
     "study.py": "An experiment with a task, a model, a metric, an algorithm and an availability model of its own.",
     "literal.py": "Algorithm 1 of the paper, word for word; the tests compare the package with it.",
@@ -38,12 +44,17 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     return files
 
 
-def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Lets links between `docs` and the rest of the repository point to the pages that show its files."""
-    for page, source in COPIED.items():
-        markdown = markdown.replace(f"](../{source})", f"]({page})")
-    markdown = re.sub(r"\]\(docs/([\w./#-]+)\)", r"](\1)", markdown)
-    return re.sub(r"\]\(\.\./examples/([\w./]+)\)", r"](examples.md#examples/\1)", markdown)
+def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
+    """Lets links to files of the repository that are not in `docs` point to the pages that show them."""
+    for made, source in COPIED.items():
+        markdown = re.sub(rf"\]\((?:\.\./)*{source}(#[\w-]+)?\)", rf"]({root(page)}{made}\1)", markdown)
+    markdown = re.sub(r"\]\((?:\.\./)*docs/", f"]({root(page)}", markdown)
+    return re.sub(r"\]\((?:\.\./)+examples/([\w./]+)\)", rf"]({root(page)}examples.md#examples/\1)", markdown)
+
+
+def root(page: Page) -> str:
+    """The way from a page to the folder of all pages."""
+    return "../" * page.file.src_uri.count("/")
 
 
 def examples() -> str:

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedawe.algorithms.averages import FedAvg
 from fedawe.algorithms.base import (
     Algorithm,
     State,
@@ -20,6 +19,7 @@ from fedawe.algorithms.base import (
 )
 from fedawe.algorithms.exchange import Upload, in_order
 from fedawe.algorithms.facts import name_of
+from fedawe.algorithms.fedavg import FedAvg
 from fedawe.algorithms.robust import bounded
 from fedawe.algorithms.wrapper import NestedState, Wrapper, check_averages
 from fedawe.core.errors import UserError
@@ -36,7 +36,7 @@ class PrivateState(NestedState):
 
 @dataclass(frozen=True)
 class Private(Wrapper[PrivateState]):
-    """`rule`, with noise that hides what any one client has contributed (McMahan et al. 2018, arXiv:1710.06963).
+    """A rule with noise that hides what any one client contributed (DP-FedAvg, McMahan et al. 2018, arXiv:1710.06963).
 
         v = (sum_A clip_C(U_i) + z C xi) / n,     xi standard normal [d]
 
@@ -52,8 +52,9 @@ class Private(Wrapper[PrivateState]):
                  too, so that which clients are active is protected as well. Not for FedAWE, whose models show who was
                  active. None: the number of active clients; which clients are active counts as public
     delta        for which the record says epsilon, as `epsilon`
-    seed         of the noise: whoever knows it can take the noise away. None: in a simulation the seed of the run,
-                 which is no secret; in a deployment a secret one, new whenever the server app starts and never stored
+    seed         of the noise; it must stay secret, since those who know it can subtract the noise. None: in a
+                 simulation the seed of the run, which is no secret; in a deployment a secret one, new whenever the
+                 server app starts and never stored
 
     >>> private = Private(FedAvg(), clip=1.0, noise=1.0, seed=7)
     >>> state = private.init(torch.zeros(2), m=3)

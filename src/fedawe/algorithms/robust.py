@@ -7,10 +7,10 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from fedawe.algorithms.averages import FedAvg
 from fedawe.algorithms.base import Algorithm, State, check_positive, skipped_rounds_are_empty
 from fedawe.algorithms.exchange import Upload, in_order
 from fedawe.algorithms.facts import name_of
+from fedawe.algorithms.fedavg import FedAvg
 from fedawe.algorithms.wrapper import NestedState, Wrapper, check_averages
 from fedawe.core.errors import UserError
 
@@ -108,7 +108,7 @@ def _middle(rows: Tensor, b: int) -> Tensor:
 
 @dataclass(frozen=True)
 class Robust(Wrapper[NestedState]):
-    """`rule`, with `by` in the place of its mean over the active clients' updates (Yin et al. 2018, arXiv:1803.01498).
+    """A rule in which `by` takes the place of the mean over active clients (Yin et al. 2018, arXiv:1803.01498).
 
     rule  one that averages the active clients: FedAvg, FedProx, or FedAWE, whose updates are the echoed ones; what
           clients hold is the server's own and needs no protection

@@ -77,24 +77,24 @@ def parse(arguments: Sequence[str]) -> Verb:
         hint = f"perhaps you meant {meant[0]}" if meant else f"choose from {', '.join(VERBS)}"
         raise UserError(f"unknown verb {name!r}; {hint}")
     module, said = importlib.import_module(f"fedawe.cli.{name}"), io.StringIO()
+    asked = {"-h", "--help"} & {*rest} and hasattr(module, "description")
     try:
         with contextlib.redirect_stderr(said):
-            return _read(module, name, rest)
+            return _read(module, name, rest, module.description() if asked else None)
     except SystemExit as stopped:
         if stopped.code in (0, None):
             raise
         raise UserError(_unknown(module, name, rest) or one_line(said.getvalue(), name)) from None
 
 
-def _read(module: ModuleType, name: str, words: Sequence[str]) -> Verb:
+def _read(module: ModuleType, name: str, words: Sequence[str], description: str | None = None) -> Verb:
     import tyro
 
-    asked = {"-h", "--help"} & {*words} and hasattr(module, "description")
     verb: Verb = tyro.cli(
         module.VERB,
         prog=f"fedawe {name}",
         args=words,
-        description=module.description() if asked else None,
+        description=description,
         config=(tyro.conf.FlagCreatePairsOff, tyro.conf.OmitSubcommandPrefixes),
     )
     return verb
@@ -112,7 +112,7 @@ def _unknown(module: ModuleType, name: str, words: Sequence[str]) -> str | None:
     for word in words:
         option = word.partition("=")[0]
         if re.fullmatch(r"--[A-Za-z][\w-]*", option) and option not in known:
-            meant = get_close_matches(option, known, n=1)
+            meant = get_close_matches(option, sorted(known), n=1)
             return f"unknown option {option}; " + (
                 f"perhaps you meant {meant[0]}" if meant else f"see fedawe {' '.join([name, *path])} --help"
             )

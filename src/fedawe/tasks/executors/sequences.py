@@ -39,9 +39,9 @@ def attention(
     out_bias: Tensor | None,
     heads: int,
 ) -> Tensor:
-    """Self-attention over h [B, L, E] at all its positions, where `asking` is h, or at one, where it is [B, E]."""
-    E = h.shape[-1]
-    if asking is h:
+    """Self-attention over h [B, L, E] at all its positions, if h itself asks, or at one, if [B, E] does."""
+    E, all_ask = h.shape[-1], asking.ndim == h.ndim
+    if all_ask:
         q, k, v = functional.linear(h, weight, bias).chunk(3, -1)
     else:
         q = functional.linear(asking, weight[:E], None if bias is None else bias[:E]).unsqueeze(1)
@@ -52,7 +52,7 @@ def attention(
     else:
         seen = torch.softmax(q * q.shape[-1] ** -0.5 @ k.mT, -1) @ v
     seen = seen.transpose(1, 2).flatten(2)
-    return functional.linear(seen if asking is h else seen.squeeze(1), out_weight, out_bias)
+    return functional.linear(seen if all_ask else seen.squeeze(1), out_weight, out_bias)
 
 
 def add_parameter(h: Tensor, parameter: Tensor) -> Tensor:
