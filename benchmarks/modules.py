@@ -102,8 +102,8 @@ def operations(load: Workload, x: Tensor, y: Tensor) -> int:
 def measured(name: str, turns: int, one_thread: bool = False) -> dict[str, Any]:
     """Both loops on the same data: ours with all cores as processes, and on one thread against theirs on one thread.
 
-    With `one_thread` only the latter, by processor time: where a machine is busy, the threads of the hand-written loop wait
-    for each other, and a ratio on all cores means nothing.
+    With `one_thread` only the latter, by processor time: where a machine is busy, the threads of the hand-written loop
+    wait for each other, and a ratio on all cores means nothing.
 
     The bound is the ratio that would be found if the products of the module ran at the rate of sgemm, on all cores
     without loss, and everything else took no time.
