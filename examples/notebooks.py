@@ -9,6 +9,16 @@ from pathlib import Path
 
 import jupytext  # type: ignore[import-untyped]
 
+# Without it, a page with more commands than Python would become a notebook of bash.
+KERNEL = """---
+jupyter:
+  kernelspec:
+    display_name: Python 3
+    language: python
+    name: python3
+---
+
+"""
 TITLED = re.compile(r'^```\w+ title="([^"]+)"$', re.MULTILINE)
 
 
@@ -16,8 +26,7 @@ def main(source: Path, out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
     for page in sorted(source.glob("*.md")):
         text = TITLED.sub(r"```python\n%%writefile \1", page.read_text(encoding="utf-8"))
-        notebook = jupytext.reads(text, fmt="md")
-        notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
+        notebook = jupytext.reads(KERNEL + text, fmt="md")
         jupytext.write(notebook, out / f"{page.stem}.ipynb")
         print(out / f"{page.stem}.ipynb")
 
