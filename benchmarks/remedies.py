@@ -4,7 +4,7 @@ python benchmarks/remedies.py --seeds 3 --rounds 300
 """
 
 import argparse
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,6 @@ from torch import Tensor
 
 import fedawe
 from fedawe.algorithms.base import OneGlobalModel, ServerState, first_model, received
-from fedawe.algorithms.versions import Versions
 from fedawe.audit import by_identity
 
 
@@ -26,7 +25,7 @@ class TauState(ServerState):
 class FromMean(OneGlobalModel[TauState]):
     """Echoes, but everyone starts from x-bar: x^{t+1} = x^t - (1/m) sum_A (t - tau_i) G_i. One model at the server.
 
-    With `most`, an echo is spread over several rounds: at most so much at once, the rest is owed.
+    With `most`, an echo is at most so large, and the rest is owed.
     """
 
     clip: float | None = None
@@ -44,32 +43,6 @@ class FromMean(OneGlobalModel[TauState]):
         return state.after(t, x=state.x - (paid[:, None] * G).sum(0) / state.m, tau=tau)
 
 
-@dataclass(frozen=True)
-class OwedState(Versions):
-    owed: Tensor  # the round up to which the echoes of each client are paid                        [m]
-
-
-@dataclass(frozen=True)
-class Spread(fedawe.FedAWE):
-    """FedAWE whose echoes are at most `most`; what is cut off is owed, and paid in later rounds."""
-
-    most: int = field(default=5, kw_only=True)
-    linear = True
-
-    def init(self, x0: Tensor, m: int) -> OwedState:
-        held = super().init(x0, m)
-        return OwedState(**vars(held), owed=torch.full((m,), -1))
-
-    def aggregate(self, state: Any, t: int, A: Tensor, G: Tensor) -> Any:
-        A, G = received(state, t, A, G)
-        if len(A) == 0:
-            return state.after(t)
-        paid = (t - state.owed[A]).clamp(max=self.most)
-        owed = state.owed.clone()
-        owed[A] += paid
-        return state.advance(t, A, state.mean(A) - (paid[:, None] * G).mean(0)).after(t, owed=owed)
-
-
 RULES: dict[str, Any] = {
     "FedAvg": fedawe.FedAvg(),
     "MIFA (memory m d)": fedawe.MIFA(),
@@ -78,9 +51,10 @@ RULES: dict[str, Any] = {
     "FedAWE, max_echo 5": fedawe.FedAWE(max_echo=5),
     "FedAWE, max_echo 20": fedawe.FedAWE(max_echo=20),
     "FedAWE, max_absence 20": fedawe.FedAWE(max_absence=20),
-    "FedAWE, echo spread, 5 at once": Spread(most=5),
+    "FedAWE, max_echo 5, carry": fedawe.FedAWE(max_echo=5, carry=True),
+    "FedAWE, max_echo 20, carry": fedawe.FedAWE(max_echo=20, carry=True),
     "start from x-bar": FromMean(),
-    "start from x-bar, echo spread, 5 at once": FromMean(most=5),
+    "start from x-bar, max_echo 5, carry": FromMean(most=5),
     "start from x-bar, momentum 0.9": fedawe.FedAvgM(beta=0.9, eta_s=0.1, rule=FromMean()),
 }
 HEAD = "| rule | bias | accuracy | last aggregate | lowest of the last 50 rounds |"

@@ -17,11 +17,11 @@ from fedawe.results.record import seal
 
 CLASS_OF = {  # and display name
     "fedawe": ("fedawe.algorithms.fedawe:FedAWE", "FedAWE"),
-    "fedavg": ("fedawe.algorithms.averages:FedAvg", "FedAvg"),
-    "fedavg-all": ("fedawe.algorithms.averages:FedAvgAll", "FedAvg-all"),
-    "fedavg-known": ("fedawe.algorithms.averages:FedAvgKnown", "FedAvg-known"),
-    "fedau": ("fedawe.algorithms.averages:FedAU", "FedAU"),
-    "f3ast": ("fedawe.algorithms.averages:F3AST", "F3AST"),
+    "fedavg": ("fedawe.algorithms.fedavg:FedAvg", "FedAvg"),
+    "fedavg-all": ("fedawe.algorithms.fedavg:FedAvgAll", "FedAvg-all"),
+    "fedavg-known": ("fedawe.algorithms.fedavg_known:FedAvgKnown", "FedAvg-known"),
+    "fedau": ("fedawe.algorithms.fedau:FedAU", "FedAU"),
+    "f3ast": ("fedawe.algorithms.f3ast:F3AST", "F3AST"),
     "mifa": ("fedawe.algorithms.memory:MIFA", "MIFA"),
     "fedvarp": ("fedawe.algorithms.memory:FedVARP", "FedVARP"),
 }

@@ -42,6 +42,7 @@ ROWS = [
     Row("fedawe eta_g", lambda p: fedawe.FedAWE(eta_g=0.7), fedawe.FedAvg(eta_g=0.7)),
     Row("fedawe clip", lambda p: fedawe.FedAWE(eta_g=0.7, clip=0.4), fedawe.FedAvg(eta_g=0.7, clip=0.4)),
     Row("fedawe max_echo", lambda p: fedawe.FedAWE(max_echo=2), fedawe.FedAvg()),
+    Row("fedawe carry", lambda p: fedawe.FedAWE(max_echo=2, carry=True), fedawe.FedAvg()),
     Row("fedawe max_absence", lambda p: fedawe.FedAWE(max_absence=2), fedawe.FedAvg()),
     Row("fedawe active", lambda p: fedawe.FedAWE(average="active"), fedawe.FedAvg()),
     Row("fedavg", lambda p: fedawe.FedAvg(eta_g=0.7), fedawe.FedAvg(eta_g=0.7)),

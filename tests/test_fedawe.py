@@ -125,6 +125,22 @@ def test_max_echo_bounds_every_echo_and_nothing_else(case: Case, most: int) -> N
         assert states[t + 1].tau.tolist() == tau  # time is not bounded, only what is made of it
 
 
+@given(case=availability(), most=st.integers(1, 4))
+def test_what_a_largest_echo_cuts_off_can_be_owed(case: Case, most: int) -> None:
+    m, active = case
+    x, owed = [X0.clone() for _ in range(m)], [0] * m
+    states = play(fedawe.FedAWE(max_echo=most, carry=True), case)
+    for t, clients in enumerate(active):
+        owed = [rounds + 1 for rounds in owed]
+        echo = [min(rounds, most) for rounds in owed]
+        if clients:
+            shared = sum(x[i] - echo[i] * (x[i] - local(t, i, x[i])) for i in clients) / len(clients)
+        for i in clients:
+            x[i], owed[i] = shared, owed[i] - echo[i]
+        torch.testing.assert_close(states[t + 1][torch.arange(m)], torch.stack(x), rtol=0, atol=1e-9)
+        assert (t - states[t + 1].paid).tolist() == owed
+
+
 def test_who_comes_late_echoes_once_for_every_round_so_far() -> None:
     one, g = torch.tensor([1]), torch.full((1, 1), 0.01, dtype=torch.float64)
     for t in (0, 1, 7, 100):

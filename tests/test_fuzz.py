@@ -65,6 +65,7 @@ def fail(content: bytes, folder: Path) -> None:
 )
 def test_the_campaign_notices(read: Any, said: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HOME", str(Path(__file__).parent))
+    monkeypatch.setattr(campaign, "refusals", lambda: (ValueError,))  # without importing Flower in every child
     tally = campaign.Tally()
     target = readers.Target("fake", lambda: [b"x"] if read is not grow else [], read)
     if read is grow:  # it has nothing good to begin with
@@ -76,6 +77,7 @@ def test_the_campaign_notices(read: Any, said: str, monkeypatch: pytest.MonkeyPa
 
 def test_the_campaign_notices_a_hang(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(campaign, "PATIENCE", 0.5)
+    monkeypatch.setattr(campaign, "refusals", lambda: (ValueError,))
     monkeypatch.setattr(campaign, "mutated", lambda *_: b"")
     tally = campaign.Tally()
     campaign.turn(readers.Target("fake", list, hang), 0, 7, 60.0, tally)

@@ -31,12 +31,7 @@ FILES = [  # name, content, verb, what the line must say
     ("t.csv", wide("client,timestamp,"), "audit", "the first line has more than 10,000 columns"),
     ("t.jsonl", '{"client":' * 10**5 + "1" + "}" * 10**5, "audit", "none of the first lines is a JSON object"),
     ("t.jsonl", "[" * 10**5, "audit", "none of the first lines is a JSON object"),
-    (
-        "t.json",
-        '{"a":{"messages":""},' + ",".join(f'"{n}":1' for n in range(MANY)) + ',"a":1}',
-        "audit",
-        "'a' is there",
-    ),
+    ("t.json", "{" + ",".join(f'"{n}":1' for n in range(10**5)) + ',"a":1,"a":1}', "audit", "the key 'a' occurs twice"),
 ]
 
 
@@ -54,9 +49,9 @@ def test_a_small_file_costs_little(
 
 
 def test_a_million_keys_are_read_once_each(command: Command, tmp_path: Path) -> None:
-    """Different ones in every line: a list of all of them for every line would be a thousand million words."""
+    """Different ones in every line: a list of all of them for every line would be a hundred million words."""
     lines = [
-        json.dumps({"client": "a", "timestamp": 60 * n, **{f"k{n}_{i}": 1 for i in range(500)}}) for n in range(1000)
+        json.dumps({"client": "a", "timestamp": 60 * n, **{f"k{n}_{i}": 1 for i in range(100)}}) for n in range(1000)
     ]
     (tmp_path / "log.jsonl").write_text("\n".join(lines) + "\n")
     code, out, _ = command("audit", str(tmp_path / "log.jsonl"), "--round", "1h")

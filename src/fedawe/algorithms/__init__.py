@@ -4,14 +4,17 @@ from typing import Any
 
 from fedawe.algorithms.amplified import Amplified
 from fedawe.algorithms.area import AREA
-from fedawe.algorithms.averages import F3AST, FedAU, FedAvg, FedAvgAll, FedAvgKnown
 from fedawe.algorithms.base import Algorithm, State
 from fedawe.algorithms.buffers import WithBuffers
 from fedawe.algorithms.ca2fl import CA2FL
 from fedawe.algorithms.choosing import CHOOSERS, Chosen, LongestAbsent, Oort, PowerOfChoice, Uniform
 from fedawe.algorithms.exchange import Broadcast, Upload
+from fedawe.algorithms.f3ast import F3AST
 from fedawe.algorithms.facts import name_of
 from fedawe.algorithms.fedasync import FedAsync
+from fedawe.algorithms.fedau import FedAU
+from fedawe.algorithms.fedavg import FedAvg, FedAvgAll
+from fedawe.algorithms.fedavg_known import FedAvgKnown
 from fedawe.algorithms.fedavgm import FedAvgM
 from fedawe.algorithms.fedawe import FedAWE
 from fedawe.algorithms.fedbuff import FedBuff

@@ -5,9 +5,9 @@ from typing import Any
 
 from torch import Tensor
 
-from fedawe.algorithms.averages import FedAvg
 from fedawe.algorithms.base import Algorithm, State, check_whole, skipped_rounds_are_empty
 from fedawe.algorithms.exchange import Upload, absorb, in_order
+from fedawe.algorithms.fedavg import FedAvg
 from fedawe.algorithms.wrapper import NestedState, Wrapper, check_rule
 from fedawe.core.errors import UserError
 

@@ -8,10 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedawe.algorithms.averages import FedAvg
 from fedawe.algorithms.base import Algorithm, State, check_whole, known_clients
 from fedawe.algorithms.exchange import Broadcast, Upload, absorb, choose, in_order
 from fedawe.algorithms.facts import is_linear, is_private, name_of
+from fedawe.algorithms.fedavg import FedAvg
 from fedawe.algorithms.wrapper import NestedState, Wrapper, check_rule
 from fedawe.core.errors import UserError
 

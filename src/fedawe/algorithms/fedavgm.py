@@ -6,9 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedawe.algorithms.averages import FedAvg
 from fedawe.algorithms.base import Algorithm, State, check_fraction, check_positive, skipped_rounds_are_empty
 from fedawe.algorithms.exchange import Upload, absorb, in_order
+from fedawe.algorithms.fedavg import FedAvg
 from fedawe.algorithms.wrapper import NestedState, Wrapper, check_rule
 
 

@@ -1,6 +1,6 @@
 """FedAWE: adaptive innovation echoing and implicit gossiping (Algorithm 1 of the paper)."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from torch import Tensor
@@ -10,6 +10,13 @@ from fedawe.algorithms.notebook import Shown
 from fedawe.algorithms.versions import Versions
 from fedawe.core.errors import UserError
 from fedawe.core.metric import Metric
+
+
+@dataclass(frozen=True)
+class Owing(Versions):
+    """Versions, and up to which round the echoes of each client have paid."""
+
+    paid: Tensor  # [m] int64
 
 
 @dataclass(frozen=True)
@@ -29,6 +36,9 @@ class FedAWE(Shown):
     clip         largest norm of the averaged echoed update, before eta_g (the authors' code has 0.5; their text, none)
     max_echo     largest echo; bounds the first step of a client that was absent for very long, at the price of
                  Proposition 1
+    carry        what `max_echo` cuts off is owed, and added to the client's echoes in its next active rounds: the echo
+                 is min(max_echo, t - e_i), where the client's earlier echoes have paid for the rounds up to e_i.
+                 Proposition 1 holds except for what is still owed
     max_absence  a client that was absent for more rounds than this holds the newest version from then on, as if it had
                  been active without an innovation in the round that made it. That bounds the number of versions; what
                  the client missed is not made up for, so Proposition 1 holds for absences up to this
@@ -59,6 +69,7 @@ class FedAWE(Shown):
     eta_g: float = 1.0
     clip: float | None = None
     max_echo: int | None = None
+    carry: bool = field(default=False, kw_only=True)
     max_absence: int | None = None
     average: Literal["all", "active"] | None = None
 
@@ -66,12 +77,15 @@ class FedAWE(Shown):
         check_rates(self.eta_g, self.clip)
         check_whole("max_echo", self.max_echo, ", or None for no limit")
         check_whole("max_absence", self.max_absence, ", or None for no limit")
+        if self.carry and (self.max_echo is None or self.max_absence is not None):
+            raise UserError("carry is True; expected with max_echo, which cuts echoes off, and without max_absence")
         if self.average not in ("all", "active", None):
             raise UserError(f"average is {self.average!r}; expected 'all' or 'active'")
 
     def init(self, x0: Tensor, m: int) -> Versions:
         """x_i^0 = x^0 and tau_i = -1 for every client."""
-        return Versions.of(first_model(x0, m), m)
+        held = Versions.of(first_model(x0, m), m)
+        return Owing(**vars(held), paid=held.tau.clone()) if self.carry else held
 
     def start(self, state: Versions, A: Tensor) -> Tensor:
         """x_i^t, each client's own, [k, d]."""
@@ -88,14 +102,19 @@ class FedAWE(Shown):
 
     def updates(self, state: Versions, t: int, A: Tensor, G: Tensor) -> Tensor:
         """The echoed innovations, [k, d]."""
-        echo = t - state.tau[A]  # t - tau_i(t)                                                  [k]
-        if self.max_echo is not None:
-            echo = echo.clamp(max=self.max_echo)
-        return echo[:, None] * G
+        return self._echo(state, t, A)[:, None] * G
+
+    def _echo(self, state: Versions, t: int, A: Tensor) -> Tensor:
+        """t - tau_i(t), or what is owed to the client, [k]."""
+        echo = t - (state.paid if isinstance(state, Owing) else state.tau)[A]
+        return echo if self.max_echo is None else echo.clamp(max=self.max_echo)
 
     def apply(self, state: Versions, t: int, A: Tensor, v: Tensor) -> Versions:
         """The state after round t, in which v [d] was the mean of the echoed innovations of A."""
-        return self._renewed(state.advance(t, A, state.mean(A) - self.eta_g * clipped(v, self.clip)))
+        after = state.advance(t, A, state.mean(A) - self.eta_g * clipped(v, self.clip))
+        if isinstance(after, Owing):
+            return replace(after, paid=after.paid.index_add(0, A, self._echo(state, t, A)))
+        return self._renewed(after)
 
     def _renewed(self, state: Versions) -> Versions:
         return state if self.max_absence is None else state.renewed(self.max_absence)

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from fedawe.algorithms.averages import FedAvg
 from fedawe.algorithms.base import OneGlobalModel, ServerState, check_not_negative, check_rates, first_model
 from fedawe.algorithms.exchange import Broadcast
+from fedawe.algorithms.fedavg import FedAvg
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedawe.algorithms.averages import check_columns, intervals_after, probabilities, probabilities_of
 from fedawe.algorithms.base import (
     OneGlobalModel,
     ServerState,
@@ -18,6 +17,8 @@ from fedawe.algorithms.base import (
     received,
     skipped_rounds_are_empty,
 )
+from fedawe.algorithms.fedau import intervals_after
+from fedawe.algorithms.fedavg_known import check_columns, probabilities, probabilities_of
 from fedawe.algorithms.rows import Rows, rows_of, with_rows
 
 

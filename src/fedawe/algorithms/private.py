@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedawe.algorithms.averages import FedAvg
 from fedawe.algorithms.base import (
     Algorithm,
     State,
@@ -20,6 +19,7 @@ from fedawe.algorithms.base import (
 )
 from fedawe.algorithms.exchange import Upload, in_order
 from fedawe.algorithms.facts import name_of
+from fedawe.algorithms.fedavg import FedAvg
 from fedawe.algorithms.robust import bounded
 from fedawe.algorithms.wrapper import NestedState, Wrapper, check_averages
 from fedawe.core.errors import UserError

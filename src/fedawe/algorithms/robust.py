@@ -7,10 +7,10 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from fedawe.algorithms.averages import FedAvg
 from fedawe.algorithms.base import Algorithm, State, check_positive, skipped_rounds_are_empty
 from fedawe.algorithms.exchange import Upload, in_order
 from fedawe.algorithms.facts import name_of
+from fedawe.algorithms.fedavg import FedAvg
 from fedawe.algorithms.wrapper import NestedState, Wrapper, check_averages
 from fedawe.core.errors import UserError
 

@@ -6,10 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedawe.algorithms.averages import FedAvg
 from fedawe.algorithms.base import Algorithm, State
 from fedawe.algorithms.exchange import Upload, absorb, asked_for, in_order
 from fedawe.algorithms.facts import name_of
+from fedawe.algorithms.fedavg import FedAvg
 from fedawe.algorithms.wrapper import NestedState, Wrapper, check_rule
 from fedawe.core.errors import UserError
 

@@ -151,7 +151,7 @@ def influence(algorithm: Any, trace: Trace, after: Sequence[int] | None = None, 
     """
     _check_linear(algorithm)
     stops, kind = _stops(after, trace), type(algorithm)
-    if kind is FedAWE and (algorithm.max_absence is not None or algorithm.average == "active"):
+    if kind is FedAWE and (algorithm.carry or algorithm.max_absence is not None or algorithm.average == "active"):
         return by_identity(algorithm, trace, after, latest)
     if kind is FedAWE and latest:
         counted = np.stack([_latest(algorithm, trace.on[:n]) for n in stops])

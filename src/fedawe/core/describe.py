@@ -29,7 +29,7 @@ def described(value: Any) -> Any:
 
     >>> from fedawe import FedAU
     >>> described(FedAU(K=20))
-    {'class': 'fedawe.algorithms.averages:FedAU', 'K': 20, 'eta_g': 1.0, 'clip': None}
+    {'class': 'fedawe.algorithms.fedau:FedAU', 'K': 20, 'eta_g': 1.0, 'clip': None}
     """
     if value is None or isinstance(value, bool | int | str):
         return value
@@ -103,7 +103,7 @@ def _array(value: Any) -> Fields:
 
 
 def path_of(thing: Any) -> str:
-    """Where a class or function is defined, as in `fedawe.algorithms.averages:FedAU`."""
+    """Where a class or function is defined, as in `fedawe.algorithms.fedau:FedAU`."""
     return f"{getattr(thing, '__module__', None) or ''}:{getattr(thing, '__qualname__', repr(thing))}"
 
 

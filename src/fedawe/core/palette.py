@@ -20,13 +20,13 @@ class Look:
 # By class. The order is that in which other algorithms take the looks that are free.
 LOOKS = {
     "fedawe.algorithms.fedawe:FedAWE": Look("#d55e00", "#ff7f32"),
-    "fedawe.algorithms.averages:FedAvgKnown": Look("#1f4fd8", "#3d6dff", "dash"),
-    "fedawe.algorithms.averages:FedAU": Look("#0b6e4f", "#35d09a"),
+    "fedawe.algorithms.fedavg_known:FedAvgKnown": Look("#1f4fd8", "#3d6dff", "dash"),
+    "fedawe.algorithms.fedau:FedAU": Look("#0b6e4f", "#35d09a"),
     "fedawe.algorithms.memory:MIFA": Look("#e36fb4", "#ff9ec0", "dash"),
     "fedawe.algorithms.memory:FedVARP": Look("#2aa3d8", "#6cc6ff", "dashdot"),
-    "fedawe.algorithms.averages:F3AST": Look("#6b2c7d", "#b06ae0", "dot"),
-    "fedawe.algorithms.averages:FedAvg": Look("#1a1a1a", "#f5f5f5"),
-    "fedawe.algorithms.averages:FedAvgAll": Look("#6d7278", "#80858b", "dot"),
+    "fedawe.algorithms.f3ast:F3AST": Look("#6b2c7d", "#b06ae0", "dot"),
+    "fedawe.algorithms.fedavg:FedAvg": Look("#1a1a1a", "#f5f5f5"),
+    "fedawe.algorithms.fedavg:FedAvgAll": Look("#6d7278", "#80858b", "dot"),
 }
 
 

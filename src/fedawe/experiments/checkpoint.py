@@ -6,9 +6,10 @@ from pathlib import Path
 
 import safetensors.torch
 import torch
+from safetensors import SafetensorError
 
 from fedawe.algorithms.base import S, State, pack, unpack
-from fedawe.core.files import write_atomically
+from fedawe.core.files import brief, write_atomically
 
 KEPT = 2  # the newest, and the one before in case the newest is damaged
 
@@ -29,11 +30,14 @@ def prune(folder: Path, keep: int) -> None:
 def load(folder: Path, like: S, usable: Callable[[int], bool], warn: Callable[[str], None]) -> S | None:
     """The newest state that is undamaged and `usable` (asked with its number of rounds); None if there is none."""
     for path in newest_first(folder):
-        rounds, content = path.stem.split("-")[1], path.read_bytes()
-        if not is_whole(path):
+        rounds = path.stem.split("-")[1]
+        if not is_whole(path) or not rounds.isdecimal():
             warn(f"{path}: the checkpoint is damaged; going back to the one before")
         elif usable(int(rounds)):
-            return unpack(like, safetensors.torch.load(content))
+            try:
+                return unpack(like, safetensors.torch.load(path.read_bytes()))
+            except (SafetensorError, KeyError, ValueError, TypeError, RuntimeError) as error:  # made by somebody else
+                warn(f"{path}: is no checkpoint of this algorithm ({brief(error)}); going back to the one before")
     return None
 
 

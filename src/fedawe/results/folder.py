@@ -4,7 +4,6 @@ Nothing here fails because a run is unfinished, diverged or damaged: that is sai
 The folder of a deployment is that of an experiment with one run; so is the folder of one run.
 """
 
-import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -17,6 +16,7 @@ import numpy.typing as npt
 
 from fedawe.availability.trace import Trace
 from fedawe.core.errors import UserError
+from fedawe.core.files import read_npz
 from fedawe.results import record as records
 from fedawe.results.fields import Settings, class_path, settings_of
 from fedawe.results.head import HEAD, read_head
@@ -266,9 +266,14 @@ def _runs(out: Path) -> list[RunResult]:
 
 
 def _clients(path: Path) -> Clients:
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in ("sizes", "frequencies", "p") if name in file}
-        return Clients(**arrays)
-    except (OSError, ValueError, EOFError, KeyError, TypeError, zipfile.BadZipFile) as error:
-        raise UserError(f"{path}: cannot be read as clients ({error})") from None
+    arrays = read_npz(path)
+    sizes, frequencies, p = (arrays.get(name) for name in ("sizes", "frequencies", "p"))
+    if (
+        sizes is None
+        or (sizes.ndim, sizes.dtype.kind) != (1, "i")
+        or (frequencies is not None and (frequencies.ndim, frequencies.dtype.kind) != (2, "f"))
+        or (p is not None and (p.ndim, p.dtype.kind) != (1, "f"))
+        or any(array is not None and len(array) != len(sizes) for array in (frequencies, p))
+    ):
+        raise UserError(f"{path}: expected sizes [m], and perhaps frequencies [m, classes] and p [m]")
+    return Clients(sizes, frequencies, p)
