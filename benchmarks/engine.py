@@ -1,6 +1,6 @@
 """Speed, as ratios measured in one run on one machine; prints a table and writes it to docs/benchmarks.md.
 
-usage: python benchmarks/engine.py [--only NAME ...] [--turns 5] [--against TREE]
+usage: python benchmarks/engine.py [--only NAME ...] [--turns 5] [--one-thread] [--against TREE]
 
 Every measurement runs in a process of its own, so that its peak memory is its own. What is compared is timed in turns,
 so that a busy machine slows both; figures are medians over the turns.
@@ -268,8 +268,8 @@ BENCHES: dict[str, Callable[[int], Result]] = {
 }
 
 
-def module_bench(name: str) -> Callable[[int], Result]:
-    return lambda turns: measured(name, turns)
+def module_bench(name: str, one_thread: bool = False) -> Callable[[int], Result]:
+    return lambda turns: measured(name, turns, one_thread)
 
 
 BENCHES.update({f"module_{name}": module_bench(name) for name in WORKLOADS})
@@ -359,17 +359,16 @@ def table(found: dict[str, Result], turns: int, command: str) -> str:
     for name in [f"module_{each}" for each in WORKLOADS if f"module_{each}" in found]:
         r = found[name]
         how = f"{r['executor']}, {'stacked' if r['stacked'] else 'one by one'}"
-        row(f"nn.Module: {r['what']} ({how}), local steps/s", f"{r['steps']:,.1f}", "", name)
-        row(f"7. nn.Module: {r['what']}, all cores / hand-written", spread(r["ratio"]), f">= {r['wanted']}", name)
-        row(f"nn.Module: {r['what']}, both on one thread, processor time", spread(r["one_thread"]), "", name)
-        row(
-            f"nn.Module: {r['what']}, bound of the ratio",
-            f"{r['bound']:.2f}; one thread {r['bound_one']:.2f}",
-            "",
-            name,
-        )
+        what = f"nn.Module: {r['what']}"
+        if "ratio" in r:
+            row(f"{what} ({how}), local steps/s", f"{r['steps']:,.1f}", "", name)
+            row(f"7. {what}, all cores / hand-written", spread(r["ratio"]), f">= {r['wanted']}", name)
+            row(f"{what}, the same at the rate of sgemm", f"{r['bound']:.2f}", "", name)
+        row(f"{what} ({how}), ms of a step, hand-written and fedawe", f"{r['hand_ms']:.3g}, {r['ms']:.3g}", "", name)
+        row(f"7. {what}, one thread / hand-written on one thread", spread(r["one_thread"]), f">= {r['wanted']}", name)
+        row(f"{what}, the same at the rate of sgemm", f"{r['bound_one']:.2f}", "", name)
         if "jax" in r:
-            row(f"nn.Module: {r['what']}, all cores / jitted JAX scan", spread(r["jax"]), "> 1", name)
+            row(f"{what}, fedawe / jitted JAX scan", spread(r["jax"]), "> 1", name)
     if "scaffold" in found:
         row(
             "time of a SCAFFOLD round / of a FedAvg round, SVHN network",
@@ -382,7 +381,8 @@ def table(found: dict[str, Result], turns: int, command: str) -> str:
             row(f"{what}, this tree / commit {found['against']['tree']}", spread(values), ">= 0.97", "against")
     lines = [
         f"`{command}`; n = {turns} turns, medians (least to most); "
-        + ", ".join(f"{k} {v}" for k, v in machine.items()),
+        + ", ".join(f"{k} {v}" for k, v in machine.items())
+        + f"; load of the machine {', '.join(f'{each:.0f}' for each in os.getloadavg())}",
         "",
     ]
     lines += ["| " + " | ".join(cells) + " |" for cells in (rows[0], ("---",) * 4, *rows[1:])]
@@ -403,9 +403,12 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", metavar="NAME", help="some of them, not written to the docs")
     parser.add_argument("--turns", type=int, default=5, help="how often each is measured")
     parser.add_argument("--against", type=Path, metavar="TREE", help="also compare with the package of another tree")
+    parser.add_argument("--one-thread", action="store_true", help="modules on one thread only: for a busy machine")
     parser.add_argument("--inside", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     turns = arguments.turns
+    if arguments.one_thread:
+        BENCHES.update({f"module_{name}": module_bench(name, one_thread=True) for name in WORKLOADS})
     if arguments.against:
         BENCHES["against"] = partial(bench_against, tree=arguments.against.resolve())
     if arguments.inside:
@@ -420,6 +423,7 @@ def main() -> None:
         print(f"{name} ...", file=sys.stderr)
         command = [sys.executable, __file__, "--inside", name, "--turns", str(turns)]
         command += ["--against", str(arguments.against)] if arguments.against else []
+        command += ["--one-thread"] if arguments.one_thread else []
         output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=dict(os.environ)).stdout
         found[name] = json.loads(output.strip().splitlines()[-1])
     text = table(found, turns, shlex.join(["python", os.path.relpath(__file__), *sys.argv[1:]]))

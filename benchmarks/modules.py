@@ -1,6 +1,7 @@
 """Your own nn.Module: local steps per second as a ratio to the hand-written loop, measured in turns in one run."""
 
 import importlib.util
+import os
 import statistics
 import sys
 from collections.abc import Callable, Iterator
@@ -98,20 +99,24 @@ def operations(load: Workload, x: Tensor, y: Tensor) -> int:
     return int(counter.get_total_flops())
 
 
-def measured(name: str, turns: int) -> dict[str, Any]:
+def measured(name: str, turns: int, one_thread: bool = False) -> dict[str, Any]:
     """Both loops on the same data: ours with all cores as processes, and on one thread against theirs on one thread.
+
+    With `one_thread` only the latter, by processor time: where a machine is busy, the threads of the hand-written loop
+    wait for each other, and a ratio on all cores means nothing.
 
     The bound is the ratio that would be found if the products of the module ran at the rate of sgemm, on all cores
     without loss, and everything else took no time.
     """
-    load, threads = WORKLOADS[name], torch.get_num_threads()
+    load, threads = WORKLOADS[name], 1 if one_thread else torch.get_num_threads()
+    workers = 1 if one_thread else cores()
     x, y = load.data()
     parts = list(np.arange(len(y)).reshape(CLIENTS, -1))
     task = Classification(Data("synthetic", x, y, x[:10], y[:10]), ModuleNetwork(load.make), parts)
     local = fedawe.Local(fedawe.Rate(0.05), STEPS, load.batch, batches=load.batches)
     torch.set_num_threads(1)
     stacked = better_stacked(task, local, 0)
-    engines = {n: Processes(task, local, n, load.active, task.initial(0), stacked) for n in {1, cores()}}
+    engines = {n: Processes(task, local, n, load.active, task.initial(0), stacked) for n in {1, workers}}
     # One by one, few clients take as long for a step as many, and a turn is shorter.
     active = {n: load.active if stacked or n > 1 else load.by_hand for n in engines}
     rounds: dict[int, Iterator[Any]] = {
@@ -143,7 +148,8 @@ def measured(name: str, turns: int) -> dict[str, Any]:
     if name == "mlp" and importlib.util.find_spec("jax"):
         sizes = [load.active, STEPS, load.batch, load.samples, SECONDS]
         script = Path(__file__).with_name("jax_scan.py")
-        jax = Served([sys.executable, str(script), *map(str, sizes)])
+        flags = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1" if one_thread else ""
+        jax = Served([sys.executable, str(script), *map(str, sizes)], {**os.environ, "XLA_FLAGS": flags})
         others["jax"] = jax.turn
     rates = in_turns(
         turns,
@@ -155,18 +161,21 @@ def measured(name: str, turns: int) -> dict[str, Any]:
         engine.close()
     if jax is not None:
         jax.close()
-    mine, hand = rates[f"ours_{cores()}"], rates[f"hand_{threads}"]
+    mine, hand = rates[f"ours_{workers}"], rates[f"hand_{threads}"]
     limit = [rate.cpu / operations(load, x, y) for rate in rates["gemm"]]  # steps per second on one core
-    found = {
+    found: dict[str, Any] = {
         "what": load.what,
         "wanted": load.wanted,
         "executor": task.executor,
         "stacked": stacked,
         "hand_steps": median(hand),
         "steps": median(mine),
-        "ratio": ratio(mine, hand),
+        "ms": 1e3 / statistics.median(rate.cpu for rate in rates["ours_1"]),
+        "hand_ms": 1e3 / statistics.median(rate.cpu for rate in rates["hand_1"]),
         "one_thread": ratio(rates["ours_1"], rates["hand_1"], cpu=True),
-        "bound": statistics.median(cores() * most / rate.wall for most, rate in zip(limit, hand, strict=True)),
         "bound_one": statistics.median(most / rate.cpu for most, rate in zip(limit, rates["hand_1"], strict=True)),
     }
-    return found if jax is None else {**found, "jax": ratio(mine, rates["jax"])}
+    if not one_thread:
+        bound = statistics.median(cores() * most / rate.wall for most, rate in zip(limit, hand, strict=True))
+        found.update({"ratio": ratio(mine, hand), "bound": bound})
+    return found if jax is None else {**found, "jax": ratio(mine, rates["jax"], cpu=one_thread)}

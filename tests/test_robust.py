@@ -83,6 +83,15 @@ def test_trimmed_mean_and_median_by_numpy() -> None:
             np.testing.assert_allclose(got, kept.mean(0), atol=1e-15)
 
 
+def test_rounding_and_overflow_are_no_way_out() -> None:
+    for k in range(1, 40):  # the mean of k equal numbers is often not that number
+        rows = torch.full((k, 1), 0.1, dtype=torch.float64)
+        assert fedawe.Trimmed(0.1).combine(rows) == fedawe.Median().combine(rows) == 0.1
+    lie = torch.tensor([[3e38], [0.25]], dtype=torch.float32)  # echoed five times it is no float32 any more
+    moved = round_of(fedawe.Robust(fedawe.FedAWE(), fedawe.NormBound(1.0)), lie, 4)
+    assert float(moved) == 1.0
+
+
 def test_a_norm_bound_limits_what_hostile_clients_do_and_they_reach_the_limit() -> None:
     k, h, c = 10, 3, 2.0
     draw = np.random.default_rng(1)

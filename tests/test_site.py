@@ -96,6 +96,12 @@ def test_the_site_in_a_browser(visit: Callable[..., "Page"], site: Path) -> None
     loaded = re.compile(r"""<(?:script|link|img|iframe)[^>]*?(?:src|href)=["']?(?:https?:)?//""")
     assert [page.name for page in pages if loaded.search(page.read_text("utf-8"))] == []
 
+    drawn = "".join(page.read_text("utf-8") for page in pages if page.parent.name == "reference")
+    for name in entries():  # a module of the same name must not take the place of a function
+        kind = re.search(rf'<h2 id="{re.escape(name)}"[^>]*>\s*<code class="doc-symbol[^"]*doc-symbol-(\w+)', drawn)
+        assert kind is not None, name
+        assert (kind[1] == "module") == inspect.ismodule(found(name)), name
+
     page = visit(site / "index.html")  # wide and light
     assert page.locator("body").get_attribute("data-md-color-scheme") == "default"
     page.locator(".md-tabs").get_by_role("link", name="Explanation").click()

@@ -142,6 +142,14 @@ def test_a_tracker_that_fails_stops_no_run_and_gets_the_rest_later(tmp_path: Pat
     same(tmp_path / "out", kept)
 
 
+def test_runs_that_are_complete_are_told_to_a_new_tracker(tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    experiment().run(tmp_path / "out")
+    experiment().run(tmp_path / "out", trackers=[Kept(kept)])
+    same(tmp_path / "out", kept)
+
+
 def test_an_interrupted_run_is_told_to_be_unfinished(tmp_path: Path) -> None:
     kept = tmp_path / "kept"
     kept.mkdir()

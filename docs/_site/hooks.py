@@ -32,6 +32,7 @@ EXAMPLES = {
 }
 FORMULA = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.DOTALL)
 BULLET = "\N{BULLET}"  # before the name of a subcommand
+BEGINNINGS = {"list": ("- ", "1. "), "table": ("|",)}
 WIDE = "10000"  # columns: no line of a help text is broken
 
 
@@ -49,7 +50,33 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
     for made, source in COPIED.items():
         markdown = re.sub(rf"\]\((?:\.\./)*{source}(#[\w-]+)?\)", rf"]({root(page)}{made}\1)", markdown)
     markdown = re.sub(r"\]\((?:\.\./)*docs/", f"]({root(page)}", markdown)
-    return re.sub(r"\]\((?:\.\./)+examples/([\w./]+)\)", rf"]({root(page)}examples.md#examples/\1)", markdown)
+    markdown = re.sub(r"\]\((?:\.\./)+examples/([\w./]+)\)", rf"]({root(page)}examples.md#examples/\1)", markdown)
+    return apart(markdown)
+
+
+def apart(markdown: str) -> str:
+    """A blank line before every list and table: Python-Markdown wants one after a paragraph, GitHub does not.
+
+    >>> print(apart("So:\\n- one\\n- two\\n| a |\\n|---|"))
+    So:
+    <BLANKLINE>
+    - one
+    - two
+    <BLANKLINE>
+    | a |
+    |---|
+    """
+    lines: list[str] = []
+    code, before = False, ""
+    for line in markdown.splitlines():
+        begins = next((kind for kind, begin in BEGINNINGS.items() if line.startswith(begin)), "")
+        inside = before[:1] in (" ", "#", ">") or before.startswith(BEGINNINGS.get(begins, " "))
+        if begins and not code and before.strip() and not inside:
+            lines.append("")
+        lines.append(line)
+        code ^= line.lstrip().startswith("```")
+        before = line
+    return "\n".join(lines)
 
 
 def root(page: Page) -> str:

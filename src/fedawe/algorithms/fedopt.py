@@ -70,6 +70,12 @@ class FedAdam(_FedOpt):
 
     V begins at tau^2 and there is no bias correction, as in the paper. The step is not linear in the
     innovations, so the audit refuses it. An empty round in which the rule does not move changes nothing.
+
+    >>> fedadam = FedAdam(eta_s=0.1, b1=0.0, b2=0.0)
+    >>> state = fedadam.init(torch.zeros(1), m=1)
+    >>> state = fedadam.aggregate(state, 0, torch.tensor([0]), torch.tensor([[5.0]]))    # a step of about eta_s
+    >>> fedadam.model(state)
+    tensor([-0.1000])
     """
 
     name = "FedAdam"
@@ -89,7 +95,9 @@ class FedAdam(_FedOpt):
 class FedYogi(_FedOpt):
     """FedYogi (Reddi et al. 2021, arXiv:2003.00295): as FedAdam, with another second moment.
 
-    V <- V - (1 - b2) v^2 sign(V - v^2)
+        V <- V - (1 - b2) v^2 sign(V - v^2)
+
+    In a round V changes by at most (1 - b2) v^2.
     """
 
     name = "FedYogi"

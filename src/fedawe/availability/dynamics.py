@@ -76,7 +76,11 @@ def as_probabilities(p: Any) -> Array:
 
 @dataclass(frozen=True)
 class Stationary(Dynamics):
-    """f_i(t) = 1: probabilities do not change."""
+    """f_i(t) = 1: probabilities do not change.
+
+    >>> Stationary().probabilities(7, [0.5, 0.1])
+    array([0.5, 0.1])
+    """
 
     def trajectory(self, t: npt.NDArray[np.int64], p: Array) -> Array:
         return p * np.ones_like(t)
@@ -84,7 +88,11 @@ class Stationary(Dynamics):
 
 @dataclass(frozen=True)
 class Staircase(Dynamics):
-    """f_i(t) = 1 in the first half of every period and `low` in the second."""
+    """f_i(t) = 1 in the first half of every period and `low` in the second.
+
+    >>> Staircase(period=4).probabilities(range(4), [0.5])[:, 0]
+    array([0.5, 0.5, 0.2, 0.2])
+    """
 
     period: int = 20
     low: float = 0.4
@@ -99,7 +107,11 @@ class Staircase(Dynamics):
 
 @dataclass(frozen=True)
 class Sine(Dynamics):
-    """f_i(t) = gamma sin(2 pi t / period) + (1 - gamma)."""
+    """f_i(t) = gamma sin(2 pi t / period) + (1 - gamma).
+
+    >>> Sine(gamma=0.3, period=4).probabilities(range(4), [0.5])[:, 0].round(2)
+    array([0.35, 0.5 , 0.35, 0.2 ])
+    """
 
     gamma: float = 0.3
     period: int = 20
@@ -115,7 +127,11 @@ class Sine(Dynamics):
 
 @dataclass(frozen=True)
 class InterleavedSine(Dynamics):
-    """f_i(t) = g(t) 1{p_i g(t) >= cutoff}, where g is the sine: a probability below the cutoff becomes 0."""
+    """f_i(t) = g(t) 1{p_i g(t) >= cutoff}, where g is the sine: a probability below the cutoff becomes 0.
+
+    >>> InterleavedSine(gamma=0.3, period=4, cutoff=0.3).probabilities(range(4), [0.5])[:, 0].round(2)
+    array([0.35, 0.5 , 0.35, 0.  ])
+    """
 
     name = "interleaved"
 

@@ -47,6 +47,10 @@ class Local:
                begins anew in every round
     epochs     passes over the client's own samples instead of `steps`, so that clients with more samples make more
                steps: epochs max(1, n_i // batch)
+
+    >>> local = Local(Rate(0.1), steps=5, batch=32)
+    >>> local.rate(0), local.optimiser
+    (0.1, None)
     """
 
     rate: Callable[[int], float] = Rate()
