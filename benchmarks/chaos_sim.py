@@ -208,7 +208,8 @@ class Campaign:
                 seen.orphans += len(left)
                 kill(left)
             self.complete(out, how, seen)
-            seen.differing += [f"{out}: {name}" for name in differing(out, expected)]
+            seen.differing += [f"{out}: {each}" for each in differing(out, expected)]
+            print(f"{name}: {seen.faults} of {kills} kills, {len(seen.differing)} differing files", flush=True)
             shutil.rmtree(out, ignore_errors=True)
 
     def failing(self, name: str, code: int, times: int, expected: dict[str, Any]) -> None:

@@ -68,6 +68,18 @@ def test_deep_json_in_a_folder_is_damage(tmp_path: Path) -> None:
     assert read_head(tmp_path / "experiment.json") is None
 
 
+@pytest.mark.parametrize("column", ["label", "client"])
+def test_a_number_that_numpy_does_not_have(column: str, command: Command, tmp_path: Path) -> None:
+    """As polars reads 26 digits."""
+    rows = [
+        f"{n},{n % 2 if column == 'client' else 10**26},{10**26 if column == 'client' else n % 3}" for n in range(9)
+    ]
+    (tmp_path / "d.csv").write_text("f0,label,client\n" + "\n".join(rows) + "\n")
+    code, _, err = command("run", "--task", str(tmp_path / "d.csv"), "--out", str(tmp_path / "out"))
+    assert (code, err.count("\n")) == (2, 1)
+    assert f"the column '{column}' has numbers of 20 digits or more" in err
+
+
 LONG = "x" * 300
 WORDS = [
     ("run --eta0 1e300", "eta0 is 1e+300; expected a positive number, at most 1e+30"),

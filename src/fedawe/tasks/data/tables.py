@@ -46,6 +46,8 @@ def from_table(
         kind = frame[column].dtype
         if column in features and not kind.is_numeric() and kind != pl.Boolean:
             raise UserError(f"{where}: the column {column!r} is {kind}; expected numbers")
+        if column in (label, client) and kind in (pl.Int128, pl.UInt128):  # numpy has no such numbers
+            raise UserError(f"{where}: the column {column!r} has numbers of 20 digits or more; write them as text")
         if frame[column].null_count():
             row = int(frame[column].is_null().arg_max() or 0) + 1
             raise UserError(f"{where}: row {row} has no {column!r}; fill in or omit rows that are incomplete")
