@@ -44,7 +44,7 @@ def bars(name: str, fair: npt.NDArray[np.float64], look: Look, top: int, tall: i
     )
     line = tall * (1 - 1 / top)
     return (
-        f"<div><b>{html.escape(name)}</b>: {fair.min():.2f} to {fair.max():.2f} times the fair share</div>"
+        f"<div><strong>{html.escape(name)}</strong>: {fair.min():.2f} to {fair.max():.2f} times the fair share</div>"
         f'<svg class="bars" viewBox="0 0 {WIDTH} {tall}" preserveAspectRatio="none" role="img" '
         f'style="width:100%;--light:{look.light};--dark:{look.dark}" aria-label="influence under {html.escape(name)}">'
         f'<g fill="{look.light}">{drawn}</g><line x1="0" '

@@ -54,9 +54,11 @@ def _ahead(rows: pl.DataFrame, where: Where) -> list[Finding]:
 
 def _far_off(rows: pl.DataFrame, relative: bool, where: Where) -> list[Finding]:
     """A few rows at either end that are further from all others than these are from each other: a wrong date."""
+    reach = "end" if "end" in rows.columns else "start"
+    rows = rows.drop_nulls(["start", reach])
     if len(rows) < 20:
         return []
-    few, reach = max(1, len(rows) // 1000), "end" if "end" in rows.columns else "start"
+    few = max(1, len(rows) // 1000)
     first, last = rows.select(pl.col("start").min(), last=pl.col(reach).max()).row(0)
     out = []
     for name, side, flag, other_end in (("start", "before", "--since", last), (reach, "after", "--until", first)):
