@@ -475,7 +475,7 @@ def test_one_and_many_are_told_apart(tmp_path):
     assert two["unreadable rows"].text.startswith("2 rows that cannot be read as a JSON object")
 
 
-def test_sessions_whose_ends_are_all_unknown_have_no_far_date(tmp_path: Path) -> None:
+def test_sessions_whose_ends_are_all_unknown_have_no_far_date(tmp_path):
     """Found by the fuzzing campaign: the latest of the ends was not a number."""
     path = tmp_path / "log.csv"
     lines = b"b,2024-01-01 01:0:0:&\xb50:00,\n1-01 00:00,2024-01-01 02:00\n" * 30
