@@ -162,7 +162,8 @@ def measured(name: str, turns: int, one_thread: bool = False) -> dict[str, Any]:
     if jax is not None:
         jax.close()
     mine, hand = rates[f"ours_{workers}"], rates[f"hand_{threads}"]
-    limit = [rate.cpu / operations(load, x, y) for rate in rates["gemm"]]  # steps per second on one core
+    work = operations(load, x, y)
+    limit = [rate.cpu / work for rate in rates["gemm"]]  # steps per second on one core
     found: dict[str, Any] = {
         "what": load.what,
         "wanted": load.wanted,
