@@ -36,7 +36,7 @@ def commands(text: str) -> list[list[str]]:
     """The command lines on a page, on lines of their own and within sentences; not those that only name a verb."""
     lines = [*re.findall(r"^\s*fedawe (.+)$", text, re.MULTILINE), *re.findall(r"`fedawe ([^`\n]+)`", text)]
     found = [shlex.split(line.split(" (")[0], comments=True) for line in lines]
-    return [words for words in found if len(words) > 1 and not words[0].startswith("-")]
+    return [words for words in found if len(words) > 1 and not words[0].startswith("-") and "--help" not in words]
 
 
 def test_every_command_line_parses():
