@@ -69,6 +69,7 @@ def test_the_tutorial_runs(page: Path, here: Path, monkeypatch: pytest.MonkeyPat
             if title:
                 (here / title).write_text(code)
                 importlib.invalidate_caches()
+                monkeypatch.delitem(sys.modules, Path(title).stem, raising=False)  # left by another test
             elif elsewhere:
                 assert (ROOT / elsewhere).exists()
                 parse(shlex.split(code)[1:])
