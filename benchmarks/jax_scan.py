@@ -24,7 +24,6 @@ def loss(w: Tree, x: Any, y: Any) -> Any:
     return -jnp.take_along_axis(jax.nn.log_softmax(h @ w["w2"] + w["b2"]), y[:, None], 1).mean()
 
 
-@jax.jit
 def train(w: Tree, x: Any, y: Any, rows: Any) -> Any:
     """One round: rows [k, s, B] of the samples; the mean of the clients' models."""
 
@@ -46,7 +45,7 @@ def main() -> None:
     y = jnp.asarray(draw.integers(CLASSES, size=CLIENTS * samples))
     shape = {"w1": (FEATURES, HIDDEN), "b1": (HIDDEN,), "w2": (HIDDEN, CLASSES), "b2": (CLASSES,)}
     w = {name: jnp.asarray(0.1 * draw.standard_normal(size, dtype=np.float32)) for name, size in shape.items()}
-    epochs = -(-steps // (samples // batch))
+    epochs, compiled = -(-steps // (samples // batch)), jax.jit(train)
 
     def rows() -> Any:
         clients = draw.choice(CLIENTS, active, replace=False)
@@ -56,7 +55,7 @@ def main() -> None:
 
     def work() -> int:
         nonlocal w
-        w = train(w, x, y, jnp.asarray(rows()))
+        w = compiled(w, x, y, jnp.asarray(rows()))
         for each in w.values():
             each.block_until_ready()
         return active * steps

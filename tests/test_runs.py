@@ -318,14 +318,14 @@ def test_a_second_process_on_the_folder_is_refused(tmp_path):
 
 
 def test_divergence_stops_that_run_and_no_other(tmp_path):
-    found = execute(tmp_path / "x", ("fedavg:eta0=3e38", "fedawe"))
+    found = execute(tmp_path / "x", ("fedavg:eta0=1e29", "fedawe"))
     assert [record.status for record in found] == ["diverged", "complete"]
     end = found[0].end
     assert end is not None
     assert "round 0" in end["message"]
     assert "client" in end["message"]
-    assert "learning rate 3e+38" in end["message"]
-    again = execute(tmp_path / "x", ("fedavg:eta0=3e38", "fedawe"), crash_at=1)
+    assert "learning rate 1e+29" in end["message"]
+    again = execute(tmp_path / "x", ("fedavg:eta0=1e29", "fedawe"), crash_at=1)
     assert [record.status for record in again] == ["diverged", "complete"]
 
 
