@@ -65,7 +65,7 @@ notebooks: $(STAMP)
 
 # With TLS, authenticated nodes and Flower's own client processes: several minutes.
 test-deploy: $(STAMP)
-	$(BIN)/python -m pytest $(WORKERS) tests/test_flower_deploy.py tests/deploy_tls.py
+	$(BIN)/python -m pytest $(WORKERS) tests/test_flower_deploy.py tests/deploy_federations.py
 
 # Random faults over 200 rounds of a real federation: about half an hour; 200 devices for 20 minutes.
 chaos: $(STAMP)

@@ -1,7 +1,7 @@
-"""The full form of tests/test_flower_deploy.py: TLS, authenticated nodes, Flower's own client processes, Ctrl-C, rules.
+"""What takes minutes with real processes: kills of the SuperLink, TLS, authenticated nodes, strangers, Ctrl-C, rules.
 
 A node that was killed keeps its id and is let in again when its lease is over, which takes Flower about a minute.
-Run: make test-deploy (several minutes; not part of make test).
+Run: make test-deploy (not part of make test).
 """
 
 import os
@@ -9,14 +9,53 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import torch
-from test_flower_deploy import SECONDS, crash_and_return, rounds_of
+from test_flower_deploy import SECONDS, assert_one_history, once, rounds_of
 
 from fedawe.deploy.local.app import write_app
 from fedawe.deploy.local.federation import Federation
 from fedawe.deploy.local.processes import marked, until
 from fedawe.deploy.replay import deployed, replay
+
+
+def crash_and_return(federation: Federation, out: Path, config: dict[str, Any]) -> None:
+    """SIGKILL to a node, to the SuperLink with its server app, and to the server app alone; the record goes on."""
+    app = write_app(federation.folder / "app")
+    config = {"clients": len(federation.nodes), "model": "norm", "out": out, "num-rounds": 60, **config}
+
+    def full(rounds: int) -> bool:
+        return sum(len(line["clients"]) >= 2 for line in rounds_of(out)) >= rounds
+
+    def kill_first_a_node_then_the_link() -> None:
+        kill_node()
+        kill_link()
+
+    kill_node = once(lambda: full(1), lambda: federation.kill_node(2))
+    kill_link = once(lambda: full(2) and federation.restarts >= 1, federation.kill_link)
+    assert federation.run(app, config, SECONDS, kill_first_a_node_then_the_link) == "lost"
+    first = rounds_of(out)
+
+    federation.start_link()
+    is_back = lambda: any(2 in line["clients"] for line in rounds_of(out)[len(first) + 1 :])  # noqa: E731
+    assert federation.run(app, config, SECONDS, once(is_back, federation.kill_server_app)) == "died"
+    second = rounds_of(out)
+    assert second[: len(first)] == first, "a round that was done is done again"
+
+    config["num-rounds"] = len(second) + 2
+    assert federation.run(app, config, SECONDS) == "finished:completed"
+    third = rounds_of(out)
+    assert third[: len(second)] == second
+    assert_one_history(out, len(second) + 2)
+
+
+def test_a_federation_survives_kills_of_a_node_and_of_its_servers(tmp_path: Path) -> None:
+    with Federation(3, tmp_path / "local") as federation:
+        crash_and_return(federation, tmp_path / "out", {"timeout": 30.0, "quorum": 2})
+        mark = federation.setup.mark
+        assert marked(mark)
+    assert not marked(mark)
 
 
 def test_crashes_with_tls_and_authentication(tmp_path: Path) -> None:
