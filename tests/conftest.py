@@ -26,13 +26,15 @@ settings.load_profile("fedawe")
 # the same time; a file that is missing here costs time and nothing else.
 LONGEST = (
     "test_ray",
-    "test_flower_deploy",
     "test_runs",
-    "test_tutorials",
     "test_reproduce",
-    "test_engines",
-    "test_report_browser",
     "test_trackers",
+    "test_examples",
+    "test_audit_browser",
+    "test_docs",
+    "test_flower_deploy",
+    "test_report_browser",
+    "test_site",
 )
 
 NO_BROWSER = "no Chromium or Chrome on this machine starts"

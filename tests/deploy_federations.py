@@ -1,23 +1,56 @@
-"""What takes minutes with real processes: kills of the SuperLink, TLS, authenticated nodes, strangers, Ctrl-C, rules.
+"""Federations of real processes: they survive kills of nodes and servers, let no stranger in and leave nothing behind.
 
-A node that was killed keeps its id and is let in again when its lease is over, which takes Flower about a minute.
-Run: make test-deploy (not part of make test).
+They take minutes. A node that was killed keeps its id and is let in again when its lease is over, which takes Flower
+about a minute. Run: make test-deploy (not part of make test).
 """
 
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
-from test_flower_deploy import SECONDS, assert_one_history, once, rounds_of
 
+from fedawe import Trace
 from fedawe.deploy.local.app import write_app
 from fedawe.deploy.local.federation import Federation
 from fedawe.deploy.local.processes import marked, until
 from fedawe.deploy.replay import deployed, replay
+from fedawe.results import record as records
+
+SECONDS = 1200.0  # after which something is wrong, not slow
+
+
+def rounds_of(out: Path) -> list[dict[str, Any]]:
+    """The rounds that the record has, without wall-clock times."""
+    paths = sorted(out.glob("*/seed-*/record.jsonl"))
+    return records.read(paths[0]).rounds if paths else []
+
+
+def once(ready: Callable[[], bool], do: Callable[[], object]) -> Callable[[], None]:
+    """Does it as soon as it is time, and no second time."""
+    done: list[bool] = []
+
+    def look() -> None:
+        if not done and ready():
+            done.append(True)
+            do()
+
+    return look
+
+
+def assert_one_history(out: Path, rounds: int) -> None:
+    """Every round once, with the clients of the trace; the model is the one that the simulator makes of that trace."""
+    lines = rounds_of(out)
+    assert [line["round"] for line in lines] == list(range(1, rounds + 1)), "a round is lost or counted twice"
+    assert [line["clients"] for line in lines] == [
+        row.nonzero()[0].tolist() for row in Trace.load(out / "traces" / "seed-0.npz").on
+    ]
+    assert sum(len(line["clients"]) for line in lines) > len(lines), "hardly anybody ever answered"
+    torch.testing.assert_close(deployed(out), replay(out), rtol=1e-4, atol=1e-5)
 
 
 def crash_and_return(federation: Federation, out: Path, config: dict[str, Any]) -> None:

@@ -1,7 +1,4 @@
-"""A federation of real processes: it survives kills of a node and of its server app, and leaves nothing behind.
-
-Kills of the SuperLink, TLS, authentication and Flower's own client processes take minutes: tests/deploy_federations.py.
-"""
+"""The processes of a local federation, its keys and mistakes; whole federations: tests/deploy_federations.py."""
 
 import os
 import signal
@@ -16,72 +13,17 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import torch
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key, load_ssh_public_key
 
-from fedawe import Trace
 from fedawe.cli.flower import _completed
 from fedawe.core.errors import UserError
 from fedawe.deploy.local.app import write_app
 from fedawe.deploy.local.federation import Federation
 from fedawe.deploy.local.keys import make_certificates, make_key_pair
 from fedawe.deploy.local.processes import MARK, Process, Supervisor, marked, sweep, until
-from fedawe.deploy.replay import deployed, replay
-from fedawe.results import record as records
 
 PYTHON = sys.executable
 SECONDS = 1200.0  # after which something is wrong, not slow
-
-
-# ------------------------------------------------------------------------------------------------ the whole of it
-
-
-def rounds_of(out: Path) -> list[dict[str, Any]]:
-    """The rounds that the record has, without wall-clock times."""
-    paths = sorted(out.glob("*/seed-*/record.jsonl"))
-    return records.read(paths[0]).rounds if paths else []
-
-
-def once(ready: Callable[[], bool], do: Callable[[], object]) -> Callable[[], None]:
-    """Does it as soon as it is time, and no second time."""
-    done: list[bool] = []
-
-    def look() -> None:
-        if not done and ready():
-            done.append(True)
-            do()
-
-    return look
-
-
-def assert_one_history(out: Path, rounds: int) -> None:
-    """Every round once, with the clients of the trace; the model is the one that the simulator makes of that trace."""
-    lines = rounds_of(out)
-    assert [line["round"] for line in lines] == list(range(1, rounds + 1)), "a round is lost or counted twice"
-    assert [line["clients"] for line in lines] == [
-        row.nonzero()[0].tolist() for row in Trace.load(out / "traces" / "seed-0.npz").on
-    ]
-    assert sum(len(line["clients"]) for line in lines) > len(lines), "hardly anybody ever answered"
-    torch.testing.assert_close(deployed(out), replay(out), rtol=1e-4, atol=1e-5)
-
-
-def test_a_federation_survives_kills_of_a_node_and_of_its_server_app(tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    with Federation(2, tmp_path / "local") as federation:
-        app = write_app(federation.folder / "app")
-        config = {"clients": 2, "model": "norm", "out": out, "num-rounds": 60, "timeout": 30.0, "quorum": 1}
-        together = lambda rounds: sum(len(line["clients"]) == 2 for line in rounds_of(out)) >= rounds  # noqa: E731
-        kill_node = once(lambda: together(1), lambda: federation.kill_node(1))
-        kill_app = once(lambda: federation.restarts >= 1, federation.kill_server_app)
-        assert federation.run(app, config, SECONDS, lambda: (kill_node(), kill_app())[0]) == "died"
-        first = rounds_of(out)
-        config["num-rounds"] = len(first) + 3
-        assert federation.run(app, config, SECONDS) == "finished:completed"
-        assert rounds_of(out)[: len(first)] == first, "a round that was done is done again"
-        assert_one_history(out, len(first) + 3)
-        mark = federation.setup.mark
-        assert marked(mark)
-    assert not marked(mark)
 
 
 # ------------------------------------------------------------------------------------------------------ processes

@@ -318,14 +318,15 @@ def test_a_second_process_on_the_folder_is_refused(tmp_path):
 
 
 def test_divergence_stops_that_run_and_no_other(tmp_path):
-    found = execute(tmp_path / "x", ("fedavg:eta0=1e29", "fedawe"))
+    two_layers = Settings(**{**vars(SETTINGS), "model": "mlp"})
+    found = execute(tmp_path / "x", ("fedavg:eta0=1e29", "fedawe"), two_layers)
     assert [record.status for record in found] == ["diverged", "complete"]
     end = found[0].end
     assert end is not None
     assert "round 0" in end["message"]
     assert "client" in end["message"]
     assert "learning rate 1e+29" in end["message"]
-    again = execute(tmp_path / "x", ("fedavg:eta0=1e29", "fedawe"), crash_at=1)
+    again = execute(tmp_path / "x", ("fedavg:eta0=1e29", "fedawe"), two_layers, crash_at=1)
     assert [record.status for record in again] == ["diverged", "complete"]
 
 
@@ -495,14 +496,17 @@ def under_way(out, *how):
     return process
 
 
-@pytest.mark.parametrize("how", [["--jobs", "2"], ["--workers", "2"]], ids=["jobs", "workers"])
-def test_no_process_outlives_its_command_and_the_same_command_goes_on(tmp_path, how, command):
+@pytest.mark.parametrize(
+    ("how", "number"),
+    [(["--jobs", "2"], signal.SIGKILL), (["--workers", "2"], signal.SIGTERM)],
+    ids=["jobs", "workers"],
+)
+def test_no_process_outlives_its_command_and_the_same_command_goes_on(tmp_path, how, number, command):
     """A process left behind would write into runs that the next command goes on with, and hold its memory for ever."""
-    for number in (signal.SIGKILL, signal.SIGTERM):
-        process = under_way(tmp_path / "stopped", *how)
-        process.send_signal(number)
-        process.communicate(timeout=60)  # returns when every process that holds the pipe has ended
-        assert process.returncode
+    process = under_way(tmp_path / "stopped", *how)
+    process.send_signal(number)
+    process.communicate(timeout=60)  # returns when every process that holds the pipe has ended
+    assert process.returncode
     process = under_way(tmp_path / "stopped", *how)
     os.killpg(process.pid, signal.SIGINT)
     _, said = process.communicate(timeout=60)
