@@ -10,7 +10,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 # Two workers, a file of tests at a time, in the order of tests/conftest.py.
 WORKERS := -n 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: install demo docs notebooks test test-browser test-lowest check release test-deploy chaos chaos-sim fuzz bench clean
+.PHONY: install demo docs notebooks test test-long test-browser test-lowest check release test-deploy chaos chaos-sim fuzz bench clean
 
 install: $(STAMP)
 
@@ -31,7 +31,11 @@ demo: $(CORE)
 	$(BIN)/fedawe demo
 
 test: $(STAMP)
-	$(BIN)/python -m pytest $(WORKERS)
+	$(BIN)/python -m pytest $(WORKERS) -m "not long"
+
+# What takes longest: a Ray cluster that loses a node, a federation whose servers are killed, trackers after a kill.
+test-long: $(STAMP)
+	$(BIN)/python -m pytest $(WORKERS) -m long tests/test_ray.py tests/test_trackers.py tests/deploy_federations.py
 
 # Only the tests that need a browser; without one they fail here, while `make test` skips them.
 test-browser: $(STAMP)

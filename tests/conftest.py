@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # for `import table`, wherever p
 
 torch.set_num_threads(1)
 # No deadline: nothing here is about time. The examples depend on the test alone, so that a failure comes back.
-settings.register_profile("fedawe", deadline=None, derandomize=True, print_blob=True)
+settings.register_profile("fedawe", deadline=None, derandomize=True, print_blob=True, max_examples=50)
 settings.load_profile("fedawe")
 
 # Each file is run by one worker, so that what its tests share is made once. With these first, both workers end at about

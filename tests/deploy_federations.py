@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
 from fedawe import Trace
@@ -83,6 +84,7 @@ def crash_and_return(federation: Federation, out: Path, config: dict[str, Any]) 
     assert_one_history(out, len(second) + 2)
 
 
+@pytest.mark.long
 def test_a_federation_survives_kills_of_a_node_and_of_its_servers(tmp_path: Path) -> None:
     with Federation(3, tmp_path / "local") as federation:
         crash_and_return(federation, tmp_path / "out", {"timeout": 30.0, "quorum": 2})

@@ -218,6 +218,7 @@ def test_what_goes_down_and_up_besides_models_has_the_same_bits(engine, algorith
     assert torch.equal(one, other)
 
 
+@pytest.mark.long
 def test_a_node_lost_in_the_middle_of_a_round_changes_nothing(engine, nodes, monkeypatch):
     asked, ask = [], engine.actors.ask
 
@@ -414,6 +415,7 @@ def grouping(out):
     return "stacked" if json.loads((out / "experiment.json").read_text())["stacked"] else "one"
 
 
+@pytest.mark.long
 def test_runs_spread_over_nodes_are_the_same_runs_even_if_a_node_is_lost(nodes, vacant, tmp_path):
     settings = Settings(model="softmax", clients=20, rounds=400, batch=16, evaluate_every=50)
     experiment = experiment_of(settings, ["fedawe", "mifa"], (0, 1))
@@ -473,6 +475,7 @@ def command(*flags, **environment):
     )
 
 
+@pytest.mark.long
 def test_a_run_that_was_stopped_on_a_ray_of_its_own_goes_on_at_another(nodes, vacant, tmp_path, monkeypatch):
     for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN"):
         monkeypatch.delenv(name)

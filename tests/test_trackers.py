@@ -230,6 +230,7 @@ def offline(file: Path) -> Iterator[dict[str, Any]]:
                 }
 
 
+@pytest.mark.long
 def test_the_tools_show_the_numbers_of_the_record_after_a_kill(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(SCRIPT.format(tests=str(Path(__file__).parent)))
     environment = {**os.environ, "MLFLOW_ALLOW_FILE_STORE": "true", "PYTHONWARNINGS": "ignore"}

@@ -7,6 +7,7 @@ after a further colon.
 """
 
 import dataclasses
+import functools
 import importlib
 import importlib.util
 import inspect
@@ -15,7 +16,7 @@ import sys
 import types
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -95,7 +96,14 @@ class Spec:
 
 def registered(group: Group) -> set[str]:
     """The names that installed packages register."""
-    return set(entry_points(group=f"fedawe.{group}").names)
+    return set(_entries(group, tuple(sys.path)))
+
+
+@functools.cache
+def _entries(group: Group, path: tuple[str, ...]) -> dict[str, EntryPoint]:
+    """What installed packages register, by name; kept for each search path, since all their metadata are read."""
+    del path
+    return {each.name: each for each in entry_points(group=f"fedawe.{group}")}
 
 
 def parse(text: str, group: Group, built_in: Mapping[str, Any]) -> Spec:
@@ -104,7 +112,7 @@ def parse(text: str, group: Group, built_in: Mapping[str, Any]) -> Spec:
     if name in built_in:
         return Spec(name, built_in[name], _options(rest, text, name))
     if name in registered(group):
-        return Spec(name, _loaded(entry_points(group=f"fedawe.{group}")[name]), _options(rest, text, name))
+        return Spec(name, _loaded(_entries(group, tuple(sys.path))[name]), _options(rest, text, name))
     word, _, options = rest.partition(":")
     if word.isidentifier():
         return Spec(word, attribute(name, word), _options(options, text, f"{name}:{word}"))
@@ -162,7 +170,7 @@ def attribute(place: str, name: str) -> Any:
     return getattr(module, name)
 
 
-def _loaded(entry: Any) -> Any:
+def _loaded(entry: EntryPoint) -> Any:
     try:
         return entry.load()
     except Exception as error:
