@@ -35,7 +35,7 @@ test: $(STAMP)
 
 # What takes longest: a Ray cluster that loses a node, a federation whose servers are killed, trackers after a kill.
 test-long: $(STAMP)
-	$(BIN)/python -m pytest $(WORKERS) -m long tests/test_ray.py tests/test_trackers.py tests/deploy_federations.py
+	$(BIN)/python -m pytest $(WORKERS) -m "long and not browser" tests tests/deploy_federations.py
 
 # Only the tests that need a browser; without one they fail here, while `make test` skips them.
 test-browser: $(STAMP)

@@ -496,6 +496,7 @@ def under_way(out, *how):
     return process
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("how", "number"),
     [(["--jobs", "2"], signal.SIGKILL), (["--workers", "2"], signal.SIGTERM)],

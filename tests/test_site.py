@@ -90,6 +90,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+@pytest.mark.long
 def test_the_site_in_a_browser(visit: Callable[..., "Page"], site: Path) -> None:
     """`visit` fails the test on an error in the console and on a request to a network."""
     pages = sorted(site.rglob("*.html"))

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from fedawe.cli.main import main, parse
+from fedawe.experiments import names as registry
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
@@ -48,6 +49,7 @@ def installed(folder: Path) -> None:
     ]
     (about / "entry_points.txt").write_text("\n".join(groups) + "\n")
     importlib.invalidate_caches()
+    registry._entries.cache_clear()  # a package is installed before a program starts, not while it runs
 
 
 def command(line: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
