@@ -7,6 +7,9 @@ CORE := $(VENV)/.core
 DOCS := $(VENV)/.docs
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
 
+# Compiled modules are kept: most of the time in which a process starts would be spent on compiling them again.
+unexport PYTHONDONTWRITEBYTECODE
+
 # Two workers, a file of tests at a time, in the order of tests/conftest.py.
 WORKERS := -n 2 --dist loadfile --no-loadscope-reorder
 

@@ -239,6 +239,7 @@ def test_a_node_lost_in_the_middle_of_a_round_changes_nothing(engine, nodes, mon
     assert_same(outcome(task, engine), expected)
 
 
+@pytest.mark.long
 def test_a_worker_that_is_silent_is_given_up(engine, monkeypatch):
     monkeypatch.setattr(ray_actors, "LISTEN", 2.0)
     ray, task = engine.actors.ray, small()
@@ -345,6 +346,7 @@ def test_a_cluster_without_a_free_core_is_not_waited_for_for_ever(cluster, monke
     engine.close()
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
 def test_many_rounds_leave_nothing_behind(engine, nodes):
     """Short ones, of one client each; in the end no more memory, files or processes than near the beginning.

@@ -222,6 +222,7 @@ def test_the_theme_can_be_chosen_and_paper_is_light(visit: Visit, out: Path) -> 
     page.locator("#theme").click()
 
 
+@pytest.mark.long
 def test_ninety_six_runs_are_drawn(visit: Visit, tmp_path: Path) -> None:
     for dynamics in ("stationary", "staircase", "sine", "interleaved"):
         samples.experiment(tmp_path / "x" / dynamics, rounds=2000, every=10, clients=100, availability=dynamics)
