@@ -5,6 +5,7 @@
 
 import os
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -64,7 +65,10 @@ def fail(content: bytes, folder: Path) -> None:
     [(grow, "MemoryError"), (end, "the process ended"), (stray, "written outside"), (fail, "KeyError: 'a bug'")],
 )
 def test_the_campaign_notices(read: Any, said: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("HOME", str(Path(__file__).parent))
+    for name in ("home", "temporary"):
+        (tmp_path / name).mkdir()
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))  # where alone inputs may be written
     monkeypatch.setattr(campaign, "refusals", lambda: (ValueError,))  # without importing Flower in every child
     tally = campaign.Tally()
     target = readers.Target("fake", lambda: [b"x"] if read is not grow else [], read)
