@@ -33,8 +33,10 @@ OTHER: Mapping[str, tuple[str, tuple[float, ...]]] = {
     "fedavgm": ("eta_s", (0.1, 0.25, 0.5, 1.0)),
     "fedadam": ("eta_s", (0.001, 0.003, 0.01, 0.03)),
 }
-ALGORITHMS = ("fedawe", "fedawe:max_echo=15", "fedavg", "fedau", "f3ast", "mifa", "fedvarp", "fedprox", "scaffold")
-ALGORITHMS += ("feddyn", "fedavgm", "fedadam", "fedstale", "mimic", "fedlaavg")
+ALGORITHMS = tuple(
+    "fedawe fedawe:max_echo=15 fedavg fedau f3ast mifa fedvarp fedprox scaffold feddyn fedavgm fedadam fedstale mimic "
+    "fedlaavg".split()
+)
 SEARCH = Settings(
     task="svhn", model="mlp", image_size=16, clients=100, alpha=0.1, batch=32, augment="none", validation=0.1,
     rounds=150, evaluate_every=150, evaluate_last=(20, 4),
