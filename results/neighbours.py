@@ -5,7 +5,7 @@ trial with the best validation accuracy, over two seeds that are not used again,
 
 usage: python results/neighbours.py OUT TRACE        run what is missing, and write the tables to results/neighbours
 
-OUT is a folder for the runs; TRACE is the file flash_100_week_10min.npz, whose array avail_wifi is read.
+OUT is a folder for the runs; TRACE is the file flash_100_week_10min.npz, whose array avail_wifi_locked is read.
 SVHN must have been added before, with `fedawe data`. The same command resumes.
 """
 
@@ -33,17 +33,30 @@ OTHER: Mapping[str, tuple[str, tuple[float, ...]]] = {
     "fedavgm": ("eta_s", (0.1, 0.25, 0.5, 1.0)),
     "fedadam": ("eta_s", (0.001, 0.003, 0.01, 0.03)),
 }
-ALGORITHMS = tuple(
-    "fedawe fedawe:max_echo=15 fedavg fedau f3ast mifa fedvarp fedprox scaffold feddyn fedavgm fedadam fedstale mimic "
-    "fedlaavg".split()
+ALGORITHMS = (
+    "fedawe",
+    "fedawe:max_echo=15",
+    "fedavg",
+    "fedau",
+    "f3ast",
+    "mifa",
+    "fedvarp",
+    "fedprox",
+    "scaffold",
+    "feddyn",
+    "fedavgm",
+    "fedadam",
+    "fedstale",
+    "mimic",
+    "fedlaavg",
 )
 SEARCH = Settings(
     task="svhn", model="mlp", image_size=16, clients=100, alpha=0.1, batch=32, augment="none", validation=0.1,
-    rounds=150, evaluate_every=150, evaluate_last=(20, 4),
+    rounds=100, evaluate_every=100, evaluate_last=(20, 4),
 )  # fmt: skip
 FINAL = Settings(
     task="svhn", model="mlp", image_size=16, clients=100, alpha=0.1, batch=32, augment="none",
-    rounds=400, evaluate_every=50, evaluate_last=(50, 2),
+    rounds=300, evaluate_every=50, evaluate_last=(50, 2),
 )  # fmt: skip
 SEARCH_SEEDS, FINAL_SEEDS = (0, 1), (3, 4, 6)
 COLUMNS = ["folder", "label", "seed", "status", "round", "validation_accuracy", "test_accuracy"]
@@ -135,7 +148,7 @@ def evaluations(folder: Path) -> pd.DataFrame:
 
 def main() -> None:
     """Run, choose, run, write."""
-    out, recorded = Path(sys.argv[1]), np.load(sys.argv[2])["avail_wifi"].astype(bool)
+    out, recorded = Path(sys.argv[1]), np.load(sys.argv[2])["avail_wifi_locked"].astype(bool)
     out.mkdir(parents=True, exist_ok=True)
     phones = out / "phones.npz"
     fedawe.Trace(recorded).save(phones)
