@@ -13,7 +13,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv-lowest"
-EXTRAS = ("export", "logs")
+EXTRAS = ("export", "logs", "privacy")
 TESTS = (
     "test_architecture test_audit test_baselines test_data_formats test_experiment test_export test_fedawe test_fit "
     "test_influence test_logs test_plots test_report test_results test_runs test_theory test_trace"
