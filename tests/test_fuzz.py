@@ -31,6 +31,14 @@ def test_every_reader_returns_or_refuses_in_one_line(name: str, tmp_path: Path) 
         assert campaign.try_one(target, 0, n, seeds, tmp_path) is None, f"{name}/0/{n}"
 
 
+@pytest.mark.parametrize("name", ["log-parquet/1/318"])
+def test_an_input_that_once_failed(name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    reader, seed, n = name.split("/")
+    target = readers.TARGETS[reader]
+    assert campaign.try_one(target, int(seed), int(n), target.seeds(), tmp_path) is None
+    assert capfd.readouterr().err == ""  # nor did a thread say that it panicked
+
+
 def test_an_input_is_the_same_on_every_machine() -> None:
     assert mutated("x/0/2", [b"round,client\n0,1\n"]) == mutated("x/0/2", [b"round,client\n0,1\n"])
     assert len({mutated(f"x/0/{n}", [b"round,client\n0,1\n"]) for n in range(50)}) > 30

@@ -71,13 +71,13 @@ def first_lines(path: Path, n: int) -> list[str]:
 
 def collected(frame: pl.LazyFrame, path: Path) -> pl.DataFrame:
     """The table, read in a stream; what the reader cannot read is the user's to know."""
-    with _said_plainly(path):
+    with said_plainly(path):
         return frame.collect(engine="streaming")
 
 
 def batches(frame: pl.LazyFrame, path: Path, size: int) -> Iterator[pl.DataFrame]:
     """The table in parts of about so many rows, in order."""
-    with _said_plainly(path):
+    with said_plainly(path):
         gathered: list[pl.DataFrame] = []
         n = 0
         for part in frame.collect_batches(chunk_size=min(size, 250_000), maintain_order=True, engine="streaming"):
@@ -91,7 +91,8 @@ def batches(frame: pl.LazyFrame, path: Path, size: int) -> Iterator[pl.DataFrame
 
 
 @contextlib.contextmanager
-def _said_plainly(path: Path) -> Iterator[None]:
+def said_plainly(path: Path) -> Iterator[None]:
+    """What polars says of a file that it cannot read becomes one line, a panic included."""
     try:
         with _panics_unheard() if path.suffix in (".parquet", ".pq", ".zst") else contextlib.nullcontext():
             yield

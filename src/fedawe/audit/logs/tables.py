@@ -16,7 +16,7 @@ import polars as pl
 from fedawe.audit.logs.findings import Finding, shown
 from fedawe.audit.logs.sources import kind_of
 from fedawe.audit.logs.states import state_column
-from fedawe.audit.logs.streams import Unquoted, be_text, collected, first_lines, said_by
+from fedawe.audit.logs.streams import Unquoted, be_text, collected, first_lines, said_plainly
 from fedawe.core.errors import UserError
 
 BEYOND = "\x00beyond"  # holds the first field beyond the header's, where a line has too many
@@ -273,10 +273,8 @@ def _written(value: Any) -> str:
 
 def typed(frame: pl.LazyFrame, columns: Columns, path: Path) -> Table:
     """A table whose columns have types: parquet, or what a query gives."""
-    try:
+    with said_plainly(path):
         schema = frame.collect_schema()
-    except (OSError, pl.exceptions.PolarsError) as error:
-        raise UserError(f"{path}: cannot be read as parquet ({said_by(error)})") from None
     fields: dict[str, pl.Expr] = {}
     types: dict[str, pl.DataType] = {}
 
