@@ -234,7 +234,7 @@ ERRORS = [
     ("unknown suffix", "x.xlsx", "PK", {}, "expected a trace .* a log .* or device events"),
     ("torn gzip", "x.csv.gz", gzip.compress((HEAD + A * 50000).encode(), mtime=0)[:200], {}, "cannot be read"),
     ("not gzip", "x.csv.gz", HEAD + A, {}, "cannot be read"),
-    ("not parquet", "x.parquet", "PAR1 no", {}, "cannot be read ("),
+    ("not parquet", "x.parquet", "PAR1 no", {}, "cannot be read \\("),
     (
         "parquet, client is a fraction",
         "x.parquet",
