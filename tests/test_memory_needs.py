@@ -1,12 +1,15 @@
 """What a run would need is estimated before anything is allocated; what has no room is refused with the number."""
 
 import re
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 import torch
 
 import fedawe
+from fedawe.core import memory as core_memory
 from fedawe.training import memory
 
 CLIENTS, D = 50, 40
@@ -92,3 +95,25 @@ def test_steps_whose_samples_have_no_room(monkeypatch: pytest.MonkeyPatch) -> No
 def test_the_memory_of_this_machine_is_known() -> None:
     free = memory.free_memory()
     assert free is None or free > 10**6
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the limit is read from /proc")
+def test_a_limit_of_the_process_counts_as_memory_that_is_not_free() -> None:
+    code = """
+import resource
+from fedawe.core.memory import check_room, free_memory
+before = free_memory()
+resource.setrlimit(resource.RLIMIT_AS, (2 * 10**9, 2 * 10**9))
+assert before > free_memory() > 0 and free_memory() < 2 * 10**9
+check_room("something", 2 * 10**9, "take less")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "something would take 2.0 GB of memory; 1." in done.stderr
+
+
+def test_echoes_that_do_not_fit_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    trace = fedawe.Trace(np.ones((10, 10), dtype=bool))
+    assert len(trace.echoes()) == 100
+    monkeypatch.setattr(core_memory, "free_memory", lambda: 4799)
+    with pytest.raises(fedawe.UserError, match="the echoes of 100 entries of a trace would take"):
+        trace.echoes()

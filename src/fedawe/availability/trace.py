@@ -182,6 +182,8 @@ class Trace:
 
     def echoes(self) -> np.ndarray[Any, np.dtype[np.int64]]:
         """t - tau_i(t) wherever a client is available, in order of time: how stale its model is."""
+        entries = int(np.count_nonzero(self.on))
+        check_room(f"the echoes of {entries:,} entries of a trace", 48 * entries, "take fewer rounds (Trace.first)")
         clients, rounds = np.nonzero(self.on.T)  # client by client, each in order of time
         gaps = np.diff(rounds, prepend=-1)
         new = np.diff(clients, prepend=-1) > 0  # a client's first round: it was never available before

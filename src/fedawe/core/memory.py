@@ -1,6 +1,7 @@
 """How much memory there is, and refusing in advance what would not fit."""
 
 import os
+import sys
 from pathlib import Path
 
 from fedawe.core.errors import UserError
@@ -10,16 +11,26 @@ LARGEST = 1e30  # rates, weights, norms: far within what float32 can hold
 
 
 def free_memory() -> int | None:
-    """Bytes that can be had without swapping; None where the system does not say."""
+    """Bytes that can be had without swapping and within the limit of this process (`ulimit -v`); None where the system
+    does not say."""
     meminfo = Path("/proc/meminfo")
     if meminfo.exists():
         lines = dict(line.split(":", 1) for line in meminfo.read_text(encoding="ascii").splitlines())
         if "MemAvailable" in lines:
-            return int(lines["MemAvailable"].split()[0]) * 1024
+            return min(int(lines["MemAvailable"].split()[0]) * 1024, _allowed())
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (ValueError, OSError, AttributeError):
         return None
+
+
+def _allowed() -> int:
+    """Bytes of address space that this process may still ask for, on Linux."""
+    import resource
+
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    size = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * resource.getpagesize()
+    return sys.maxsize if limit == resource.RLIM_INFINITY else max(limit - size, 0)
 
 
 def in_bytes(count: int) -> str:
