@@ -108,7 +108,7 @@ assert before > free_memory() > 0 and free_memory() < 2 * 10**9
 check_room("something", 2 * 10**9, "take less")
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert "something would take 2.0 GB of memory; 1." in done.stderr
+    assert "something would take 2.0 GB of memory; 2.0 GB are free" in done.stderr
 
 
 def test_echoes_that_do_not_fit_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
