@@ -49,6 +49,8 @@ ALGORITHMS = ("fedawe", "mifa")
 LONGER = 70  # rounds, where a folder is extended
 IN_A_ROW = 4  # kills of one folder, at most
 PATIENCE = 300.0  # seconds for one command
+LEAVE = 30.0  # seconds after a kill in which all other processes must have ended
+RAY_LEAVE = 120.0  # two agents of Ray notice only after a minute that their node is gone
 
 
 def run(out: Path, how: dict[str, Any], rounds: int = 60) -> None:
@@ -202,7 +204,7 @@ class Campaign:
                 if ended(pid, PATIENCE) is None:
                     seen.tracebacks.append(f"{out}: hangs after {kind} was killed")
                     kill([pid])
-                until = time.monotonic() + 30
+                until = time.monotonic() + (RAY_LEAVE if name == "ray" else LEAVE)
                 while (left := alive(below)) and time.monotonic() < until:
                     time.sleep(0.05)
                 seen.orphans += len(left)
