@@ -231,8 +231,8 @@ def _reason(
     lasting = f" ({log.clock.lasting(fleet.echo.most)})" if log.clock is not None else ""
     why = (
         f"{ours.name} has a bias of {ours.bias:.1%} only, but clients here are unavailable for up to {fleet.echo.most} "
-        f"rounds{lasting}, and it multiplies an update by that: by {ours.multiplier:.0f} on average of its influence. "
-        f"Training suffered above {CALM} or so."
+        f"rounds{lasting}, and it multiplies an update by that: by {ours.multiplier:.0f} on average, weighted "
+        f"by influence. In measurements on the bundled digits, training suffered above {CALM} or so."
     )
     remedies = [*_longer_rounds(log, algorithms, ours), *_limited_echo(log, fleet, ours, chosen)]
     return f"{text} {why}", remedies or ["Neither longer rounds nor a limit on the echo would change that."]

@@ -71,7 +71,7 @@ def _facts(found: Audit) -> Table:
     table.add_row("available for", _mean(fleet.mean_on, fleet.on_runs, clock))
     table.add_row("unavailable for", _mean(fleet.mean_off, fleet.off_runs, clock))
     if np.isfinite(fleet.multiplier):
-        table.add_row("fedawe multiplies updates by", f"{fleet.multiplier:.1f} on average of its influence")
+        table.add_row("fedawe multiplies updates by", f"{fleet.multiplier:.1f} on average, weighted by influence")
     versions = fleet.live_versions
     table.add_row("models that fedawe keeps", f"{versions.mean():.1f} on average, {versions.max()} at most")
     table.add_row("change of rates", changes(found))
