@@ -1,8 +1,11 @@
 """Writing files so that a crash leaves the old one or the new one, never half of one; reading npz files safely."""
 
+import contextlib
 import os
+import sys
 import uuid
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -79,3 +82,17 @@ def brief(error: BaseException) -> str:
     """What an error says, in one line of limited length."""
     said = (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
     return " ".join(said.split())[:200]
+
+
+@contextlib.contextmanager
+def panics_unheard() -> Iterator[None]:
+    """Damaged files make threads of polars panic, which write about it at length on the process's own stderr."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    try:
+        with open(os.devnull, "wb") as nowhere:
+            os.dup2(nowhere.fileno(), 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)

@@ -3,8 +3,6 @@
 import contextlib
 import gzip
 import io
-import os
-import sys
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +12,7 @@ import polars as pl
 
 from fedawe.audit.logs.findings import shown
 from fedawe.core.errors import UserError
+from fedawe.core.files import panics_unheard
 
 LONGEST = 2**25  # characters of a line
 
@@ -94,27 +93,13 @@ def batches(frame: pl.LazyFrame, path: Path, size: int) -> Iterator[pl.DataFrame
 def said_plainly(path: Path) -> Iterator[None]:
     """What polars says of a file that it cannot read becomes one line, a panic included."""
     try:
-        with _panics_unheard() if path.suffix in (".parquet", ".pq", ".zst") else contextlib.nullcontext():
+        with panics_unheard() if path.suffix in (".parquet", ".pq", ".zst") else contextlib.nullcontext():
             yield
     except pl.exceptions.PanicException:
         raise UserError(f"{path}: cannot be read (it is damaged, or a part of it is missing)") from None
     except (OSError, pl.exceptions.PolarsError) as error:
         quotes = any(said in str(error) for said in ("not properly escaped", "CSV malformed", 'could not parse `"'))
         raise (Unquoted if quotes else UserError)(f"{path}: cannot be read ({said_by(error)})") from None
-
-
-@contextlib.contextmanager
-def _panics_unheard() -> Iterator[None]:
-    """Damaged files make threads of the reader panic, which write about it at length on the process's own stderr."""
-    sys.stderr.flush()
-    kept = os.dup(2)
-    try:
-        with open(os.devnull, "wb") as nowhere:
-            os.dup2(nowhere.fileno(), 2)
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
 
 
 def said_by(error: Exception) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedawe.core.errors import UserError
-from fedawe.core.files import brief, check_expansion, existing_file
+from fedawe.core.files import brief, check_expansion, existing_file, panics_unheard
 from fedawe.core.rng import rng
 from fedawe.tasks.data.arrays import Array, class_numbers, client_names, from_arrays, listed
 from fedawe.tasks.data.labelled import Data
@@ -91,7 +91,8 @@ def _frame(path: Path) -> "pl.DataFrame":
 def _polars(path: Path, read: Callable[[], Any]) -> Any:
     """What polars reads; a damaged file can make it panic, which is no Exception."""
     try:
-        return read()
+        with panics_unheard():
+            return read()
     except (Exception, pl.exceptions.PanicException) as error:
         raise UserError(f"{path}: cannot be read ({brief(error)})") from None
 
