@@ -38,7 +38,7 @@ test: $(STAMP)
 
 # What takes longest: a Ray cluster that loses a node, a federation whose servers are killed, trackers after a kill.
 test-long: $(STAMP)
-	$(BIN)/python -m pytest $(WORKERS) -m "long and not browser" tests tests/deploy_federations.py
+	$(BIN)/python -m pytest $(WORKERS) -m "long and not browser" tests/test_*.py tests/deploy_federations.py
 
 # Only the tests that need a browser; without one they fail here, while `make test` skips them.
 test-browser: $(STAMP)
