@@ -1,6 +1,7 @@
 """FedAdam, FedYogi and FedAdagrad (Reddi, Charles, Zaheer, Garrett, Rush, Konecny, Kumar and McMahan 2021,
 arXiv:2003.00295)."""
 
+from abc import abstractmethod
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -56,8 +57,9 @@ class _FedOpt(Wrapper[MomentsState]):
         x = state.latest - self.eta_s * m1 / (V.sqrt() + self.tau)
         return state.after(t, own=own.with_model(x), m1=m1, V=V)
 
+    @abstractmethod
     def _second(self, V: Tensor, square: Tensor) -> Tensor:
-        raise NotImplementedError
+        """V after a round whose move has this square."""
 
 
 @dataclass(frozen=True)

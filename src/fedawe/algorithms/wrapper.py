@@ -1,5 +1,6 @@
 """What algorithms around another rule share: whatever they do not change, the rule does."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Self, TypeVar
@@ -46,7 +47,7 @@ class NestedState(State):
 N = TypeVar("N", bound=NestedState)
 
 
-class Wrapper(Shown, Generic[N]):
+class Wrapper(Shown, ABC, Generic[N]):
     """An algorithm around `rule`; a subclass has `init` and `absorb`."""
 
     rule: Algorithm[Any]
@@ -98,9 +99,9 @@ class Wrapper(Shown, Generic[N]):
         """The rule's."""
         return exchange.broadcast(self.rule, state.own, t, A)
 
+    @abstractmethod
     def absorb(self, state: N, t: int, A: Tensor, upload: Upload) -> N:
         """The state after round t."""
-        raise NotImplementedError
 
     def aggregate(self, state: N, t: int, A: Tensor, G: Tensor) -> N:
         """The same for innovations alone."""

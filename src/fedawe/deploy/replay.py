@@ -30,6 +30,8 @@ from fedawe.training.engines import Inline
 from fedawe.training.local import Local
 from fedawe.training.simulate import simulate
 
+WITHOUT_DATA = "a replay has no data: only the client app of a federation can train, and only its server app evaluate"
+
 
 class Recorded(Task):
     """The clients of a federation, which only its client app can train, as a task for the simulator."""
@@ -49,15 +51,18 @@ class Recorded(Task):
 
     def batches(self, work: Work) -> Any:
         """Only the client app has them."""
-        raise NotImplementedError
+        del work
+        raise UserError(WITHOUT_DATA)
 
     def gradients(self, x: Tensor, batches: Any, step: int) -> Tensor:
         """Only the client app has them."""
-        raise NotImplementedError
+        del x, batches, step
+        raise UserError(WITHOUT_DATA)
 
     def evaluate(self, x: Tensor) -> Metrics:
         """Only the server app can."""
-        raise NotImplementedError
+        del x
+        raise UserError(WITHOUT_DATA)
 
 
 class AppEngine(Inline):

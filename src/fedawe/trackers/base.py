@@ -1,5 +1,6 @@
 """What a tracker is: an object that is told of the evaluations of runs while they go on."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,7 +49,7 @@ class TrackedRun:
         return {name: value for name, value in {**first, **settings_of(self.header)}.items() if value is not None}
 
 
-class Tracker:
+class Tracker(ABC):
     """Is told of every evaluation once and in order, also when runs are interrupted and resumed.
 
     Derive from it and implement `evaluated`. The record of a run is the truth, and a tracker follows it: when a run
@@ -68,11 +69,11 @@ class Tracker:
         """A run begins or goes on. Returns the last round that the tracker already has of it; -1 if it has none."""
         return -1
 
+    @abstractmethod
     def evaluated(self, run: TrackedRun, rounds: int, metrics: Mapping[str, Any]) -> None:
         """The model after so many rounds was evaluated; `metrics` is the line of the record."""
-        raise NotImplementedError(f"{type(self).__name__} has no method evaluated(run, rounds, metrics)")
 
-    def finished(self, run: TrackedRun, status: str) -> None:
+    def finished(self, run: TrackedRun, status: str) -> None:  # noqa: B027
         """A run ended: "complete", "diverged", or "unfinished" if it was interrupted and may go on."""
 
 
