@@ -52,11 +52,11 @@ ALGORITHMS = (
 )
 SEARCH = Settings(
     task="svhn", model="mlp", image_size=16, clients=100, alpha=0.1, batch=32, augment="none", validation=0.1,
-    rounds=100, evaluate_every=100, evaluate_last=(20, 4),
+    rounds=100, evaluate_every=100, evaluate_last=(20, 4), evaluate_on=("validation",),
 )  # fmt: skip
 FINAL = Settings(
     task="svhn", model="mlp", image_size=16, clients=100, alpha=0.1, batch=32, augment="none",
-    rounds=300, evaluate_every=50, evaluate_last=(50, 2),
+    rounds=300, evaluate_every=50, evaluate_last=(50, 2), evaluate_on=("test",),
 )  # fmt: skip
 SEARCH_SEEDS, FINAL_SEEDS = (0, 1), (3, 4, 6)
 COLUMNS = ["folder", "label", "seed", "status", "round", "validation_accuracy", "test_accuracy"]

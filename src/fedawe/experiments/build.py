@@ -192,6 +192,7 @@ def _task(settings: Settings, recorded: Trace | None) -> tuple[Task | Callable[[
         settings.data,
         _partition(settings),
         settings.validation,
+        settings.evaluate_on or None,
     )
     if clients is not None and isinstance(named.partition, str) and named.partition != "natural":
         named = dataclasses.replace(named, clients=clients)
@@ -263,7 +264,7 @@ def _own_task(spec: Spec, settings: Settings, clients: int | None) -> Task | Cal
 def _refuse_unused(settings: Settings, used: Collection[str]) -> None:
     """Refuses flags about data that is shared out, for a task that shares out none."""
     default = Settings()
-    for name in ("model", "image_size", "partition", "alpha", "validation", "augment", "keep_empty"):
+    for name in ("model", "image_size", "partition", "alpha", "validation", "augment", "keep_empty", "evaluate_on"):
         if name not in used and getattr(settings, name) != getattr(default, name):
             flag = f"--{name.replace('_', '-')}"
             raise UserError(

@@ -8,6 +8,7 @@ from fedawe.experiments.flags import File, Number, Numbers, Pair, Whole, Word, h
 
 Model = Literal["softmax", "mlp", "cnn", "paper", "lstm"]
 Augment = Literal["none", "image", "batch"]
+Part = Literal["train", "validation", "test"]
 OWN = ("eta0", "clip_grad")  # what an algorithm may have of its own in how its clients train
 
 
@@ -73,6 +74,8 @@ class Settings:
     """rounds between two evaluations"""
     evaluate_last: Pair = None
     """as in 50 2: in the last 50 rounds also evaluate after every second round (default: not more often than before)"""
+    evaluate_on: Annotated[tuple[Part, ...], hint] = ()
+    """train, validation, test: the parts of the data on which models are evaluated (default: all that there are)"""
     evaluate_received: bool = False
     """also evaluate the mean over all clients of the model that each received last (FedAWE's model is that mean)"""
     keep_empty: bool = False

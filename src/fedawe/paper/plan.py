@@ -205,6 +205,7 @@ class Plan:
         """Under sine every eta0 of the grid with every eta_g, the same for all, compared on validation data."""
         preset, rounds = self.preset, self.preset.search_rounds
         changes = {"rounds": rounds, "evaluate_every": rounds, "evaluate_last": DENSE, "evaluate_received": False}
+        changes["evaluate_on"] = ("validation",)
         return [
             Planned(
                 f"search-{data}",

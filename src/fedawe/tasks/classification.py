@@ -1,7 +1,7 @@
 """Classification: labelled data shared out among clients, and a network."""
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -36,7 +36,8 @@ class Classification(Task):
 
     A client with no more samples than a batch uses them all in every step. A client without samples is refused, unless
     `keep_empty`: it then takes part with an innovation of zero. Of its samples, client i trains on none of
-    `held_out[i]`: all that are held out together are the validation set, unless the data has one of its own.
+    `held_out[i]`: all that are held out together are the validation set, unless the data has one of its own. Models are
+    evaluated on the parts of the data that `evaluate_on` names; None: on all.
     """
 
     sizes: Indices
@@ -58,6 +59,7 @@ class Classification(Task):
         keep_empty: bool = False,
         augment: Augment | None = None,
         held_out: Sequence[Indices] | None = None,
+        evaluate_on: Collection[Role] | None = None,
     ) -> None:
         self.data, self.network, self.augment = data, network, augment
         self.sampling = Sampling(parts)
@@ -84,6 +86,8 @@ class Classification(Task):
         elif data.y_val is not None:
             self.rows["validation"] = np.arange(len(data.y_val))
         self.rows["test"] = np.arange(len(data.y_test))
+        if evaluate_on is not None:
+            self.rows = _evaluated(self.rows, evaluate_on)
         self.metrics = self._metrics()
         self.layout, self.buffers = network.layout, network.layout.buffers
         self.input_shape = tuple(data.shape)
@@ -96,11 +100,17 @@ class Classification(Task):
         return self.computed.stacked or self.data.x_train.device.type != "cpu"
 
     def _metrics(self) -> tuple[Metric, ...]:
-        """Those of every classification; for text also the perplexity, which then decides; those of a validation."""
-        out = Classification.metrics
+        """Those of the parts of the data that are evaluated; for text also the perplexity, which then decides."""
+        every = Classification.metrics
         if self.data.text:
-            out = (PERPLEXITY, *(replace(metric, decides=False) for metric in out))
-        return (*out, *VALIDATION) if "validation" in self.rows else out
+            every = (PERPLEXITY, *(replace(metric, decides=False) for metric in every))
+        prefixes = {"train": ("train_", "client_"), "validation": ("validation_",), "test": ("test_",)}
+        kept = tuple(prefix for role in self.rows for prefix in prefixes[role])
+        out = [metric for metric in (*every, *VALIDATION) if metric.name.startswith(kept)]
+        if not any(metric.decides for metric in out):  # the test set is not evaluated
+            first = next(metric for metric in reversed(out) if metric.name.endswith("_accuracy"))
+            out = [replace(metric, decides=metric is first) for metric in out]
+        return tuple(out)
 
     @property
     def clients(self) -> int:
@@ -235,29 +245,35 @@ class Classification(Task):
         """Accuracy and true mean loss: test, per class too; train pooled over samples and uniform over clients."""
         parts = torch.cat(list(answers)).split([len(rows) for rows in self.rows.values()])
         found = {role: part.T for role, part in zip(self.rows, parts, strict=True)}
-        (hit, loss), (test_hit, test_loss) = found["train"], found["test"]
-        out: dict[str, float | list[float]] = {
-            "test_accuracy": float(test_hit.mean()),
-            "test_loss": float(test_loss.mean()),
-            "train_accuracy": float(hit.mean()),
-            "train_loss": float(loss.mean()),
-            "client_accuracy": float((hit * self.client_weights).sum()),
-            "client_loss": float((loss * self.client_weights).sum()),
-        }
+        out: dict[str, float | list[float]] = {}
+        for role in ("test", "train"):
+            if role in found:
+                out[f"{role}_accuracy"], out[f"{role}_loss"] = (float(each.mean()) for each in found[role])
+        if "train" in found:
+            weighted = (float((each * self.client_weights).sum()) for each in found["train"])
+            out["client_accuracy"], out["client_loss"] = weighted
         if "validation" in found:
             out["validation_accuracy"], out["validation_loss"] = (float(each.mean()) for each in found["validation"])
-        if self.data.text:
-            out["test_perplexity"] = float(test_loss.mean().exp())
-        else:
+        if "test" in found and self.data.text:
+            out["test_perplexity"] = float(found["test"][1].mean().exp())
+        elif "test" in found:
             y = self.data.y_test.cpu()
             of_class = torch.bincount(y, minlength=self.data.classes)
-            by_class = torch.bincount(y, weights=test_hit, minlength=self.data.classes) / of_class.clamp(min=1)
+            by_class = torch.bincount(y, weights=found["test"][0], minlength=self.data.classes) / of_class.clamp(min=1)
             out["test_accuracy_by_class"] = [round(share, 6) for share in by_class.tolist()]
         return out
 
     def evaluate(self, x: Tensor) -> Metrics:
         """All pieces, summed up."""
         return self.summary([self.ask(x, piece) for piece in self.pieces()])
+
+
+def _evaluated(rows: dict[Role, Indices], asked: Collection[Role]) -> dict[Role, Indices]:
+    """The parts of the data that were asked for."""
+    if not asked or not set(asked) <= set(rows):
+        known = "train, test and validation" if "validation" in rows else "train and test (validation data: --validation)"
+        raise UserError(f"evaluate_on is {' '.join(asked) or 'empty'}; expected one or more of {known}")
+    return {role: each for role, each in rows.items() if role in asked}
 
 
 def classification(
@@ -271,6 +287,7 @@ def classification(
     validation: float | None = None,
     keep_empty: bool = False,
     augment: Augment | None = None,
+    evaluate_on: Collection[Role] | None = None,
 ) -> Classification:
     """A classification task: the data, shared out among clients under `seed`, and one of the named networks.
 
@@ -281,10 +298,11 @@ def classification(
     validation  the share of every client's samples that is held out to validate; None: only what the data has for that
     keep_empty  keep clients that the partition leaves without data
     augment     random crops and flips
+    evaluate_on train, validation, test: the parts of the data on which models are evaluated; None: on all
     """
     if validation is not None and data.y_val is not None:
         raise UserError(f"{data.name} has validation samples of its own (x_val, y_val); omit validation (--validation)")
     network = network_for(data, model)
     parts = partition_of(data, partition, clients, alpha, seed)
     kept, held = (parts, None) if validation is None else hold_out(parts, validation, seed)
-    return Classification(data, network, kept, keep_empty, augment, held)
+    return Classification(data, network, kept, keep_empty, augment, held, evaluate_on)

@@ -14,7 +14,7 @@ from fedawe.tasks.augment import Augment
 from fedawe.tasks.classification import Classification, classification
 from fedawe.tasks.data import cache, default_folder, load
 from fedawe.tasks.data.arrays import from_npz
-from fedawe.tasks.data.labelled import Data, digits
+from fedawe.tasks.data.labelled import Data, Role, digits
 from fedawe.tasks.data.leaf import from_leaf, leaf_folder
 from fedawe.tasks.data.sets import KNOWN, digest
 from fedawe.tasks.data.tables import columns_of, from_table
@@ -49,6 +49,7 @@ class NamedTask:
     partition   natural, dirichlet, iid or a function (labels, seed); None: natural where the data says which client has
                 which sample, else dirichlet
     validation  the share of every client's samples that is held out to validate; None for none
+    evaluate_on train, validation, test: the parts of the data on which models are evaluated; None: on all
     """
 
     name: str = "digits"
@@ -61,6 +62,7 @@ class NamedTask:
     folder: Path | None = field(default=None, compare=False)
     partition: Partition | None = None
     validation: float | None = None
+    evaluate_on: tuple[Role, ...] | None = None
 
     def __post_init__(self) -> None:
         kept = is_image_set(self.name)
@@ -132,6 +134,7 @@ class NamedTask:
             partition=self.partition,
             validation=self.validation,
             keep_empty=self.keep_empty,
+            evaluate_on=self.evaluate_on,
             augment=None if self.augment == "none" else Augment(self.name != "svhn", self.augment),
         )
 
