@@ -271,7 +271,7 @@ class Classification(Task):
 def _evaluated(rows: dict[Role, Indices], asked: Collection[Role]) -> dict[Role, Indices]:
     """The parts of the data that were asked for."""
     if not asked or not set(asked) <= set(rows):
-        known = "train, test and validation" if "validation" in rows else "train and test (validation data: --validation)"
+        known = ", ".join(rows) if "validation" in rows else "train, test (for validation data: --validation)"
         raise UserError(f"evaluate_on is {' '.join(asked) or 'empty'}; expected one or more of {known}")
     return {role: each for role, each in rows.items() if role in asked}
 

@@ -8,6 +8,7 @@ from torch.nn import functional
 
 from fedawe.tasks.executors.base import Batch, Kept, Loss, masks
 from fedawe.tasks.executors.differentiated import Differentiated, explained, step
+from fedawe.tasks.executors.pooled import joined
 from fedawe.tasks.executors.program import Program, group_norm
 from fedawe.tasks.executors.sequences import lstm
 from fedawe.tasks.layout import Layout
@@ -16,7 +17,8 @@ Named = dict[str | None, Tensor | None]
 
 
 class Layers(Differentiated):
-    """Convolutions in oneDNN's own blocked layout where that pays, and in channels_last beside group normalisation.
+    """Convolutions joined with the pooling and ReLU that follow them; else in oneDNN's own blocked layout where that
+    pays, and in channels_last beside group normalisation.
 
     Parameters are views of one vector, so that a step makes no flat gradient. Several clients run under vmap.
     """
@@ -28,8 +30,9 @@ class Layers(Differentiated):
         shapes = {entry.name: entry.shape for entry in layout.ordered}
         functions = {node.function for node in program.nodes}
         self.program, self.random = program, any(program.dropped)
-        self.blocks = program.suits_blocks(lambda name: shapes[name][0])
-        self.channels_last = functional.conv2d in functions and group_norm in functions
+        self.joined = joined(program, shapes)  # for one client on a processor, in float32
+        self.blocks = self.joined is None and program.suits_blocks(lambda name: shapes[name][0])
+        self.channels_last = functional.conv2d in functions and (group_norm in functions or self.joined is not None)
         self.stackable = lstm not in functions  # torch would compute its clients one by one, and slower
         self.dropped: dict[torch.Size, list[torch.Size]] = {}  # shape of the inputs -> what its dropout layers receive
 
@@ -98,12 +101,13 @@ class Layers(Differentiated):
 
     def _run(self, inputs: Tensor, named: Named, training: bool, alone: bool, keep: Sequence[Tensor] = ()) -> Tensor:
         """`alone`: one client, so that the layout can be chosen; under vmap torch chooses it."""
-        single = inputs.device.type == "cpu" and inputs.dtype == torch.float32
-        blocked = alone and self.blocks and single and torch.backends.mkldnn.is_available()
+        single = alone and inputs.device.type == "cpu" and inputs.dtype == torch.float32
+        program = self.joined if single and self.joined is not None else self.program
+        blocked = single and self.blocks and torch.backends.mkldnn.is_available()
         if alone and self.channels_last and inputs.ndim == 4:
             inputs = inputs.contiguous(memory_format=torch.channels_last)
         with explained():
-            return self.program.run(inputs, named, training, _dropping(keep), blocked)
+            return program.run(inputs, named, training, _dropping(keep), blocked)
 
 
 def _dropping(keep: Sequence[Tensor]) -> Callable[[Tensor], Tensor] | None:

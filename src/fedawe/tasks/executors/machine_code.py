@@ -1,0 +1,166 @@
+"""Writes loops over vectors of numbers as machine code for the processor at hand, by LLVM.
+
+What is written stands for its result: `i * row + j` with two `Whole` numbers is an instruction each time the loop is
+run. Arrays are given as addresses; positions count numbers from there.
+"""
+
+import ctypes
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+import llvmlite.binding as llvm
+from llvmlite import ir
+
+from fedawe.tasks.executors.pooled import LANES  # what one instruction of AVX2 computes
+
+NUMBER, WHOLE, BYTE, SHORT = ir.FloatType(), ir.IntType(64), ir.IntType(8), ir.IntType(32)
+NUMBERS, BYTES = ir.VectorType(NUMBER, LANES), ir.VectorType(BYTE, LANES)
+KINDS = {"numbers": NUMBER, "bytes": BYTE, "places": SHORT, "wholes": WHOLE}  # of the arrays
+
+
+class Whole:
+    """A whole number that is known when the code runs."""
+
+    def __init__(self, code: "Code", value: Any) -> None:
+        self.code, self.value = code, value
+
+    def __add__(self, other: "Whole | int") -> "Whole":
+        return Whole(self.code, self.code.builder.add(self.value, self.code.whole(other).value))
+
+    def __sub__(self, other: "Whole | int") -> "Whole":
+        return Whole(self.code, self.code.builder.sub(self.value, self.code.whole(other).value))
+
+    def __mul__(self, other: "Whole | int") -> "Whole":
+        return Whole(self.code, self.code.builder.mul(self.value, self.code.whole(other).value))
+
+    __radd__, __rmul__ = __add__, __mul__
+
+    def least(self, other: "Whole | int") -> "Whole":
+        """The smaller of both."""
+        other, builder = self.code.whole(other), self.code.builder
+        return Whole(
+            self.code, builder.select(builder.icmp_signed("<", self.value, other.value), self.value, other.value)
+        )
+
+
+class Code:
+    """A function of arrays (kinds as in KINDS, by name) and whole numbers (by name)."""
+
+    def __init__(self, arrays: dict[str, str], wholes: Sequence[str]) -> None:
+        self.module = ir.Module()
+        kinds = [KINDS[kind].as_pointer() for kind in arrays.values()] + [WHOLE] * len(wholes)
+        self.function = ir.Function(self.module, ir.FunctionType(ir.VoidType(), kinds), "run")
+        self.builder = ir.IRBuilder(self.function.append_basic_block())
+        self.arrays = dict(zip(arrays, self.function.args, strict=False))
+        self.wholes = {
+            name: Whole(self, each) for name, each in zip(wholes, self.function.args[len(arrays) :], strict=True)
+        }
+        for argument in self.function.args[: len(arrays)]:
+            argument.add_attribute("noalias")
+
+    def whole(self, value: Whole | int) -> Whole:
+        return value if isinstance(value, Whole) else Whole(self, ir.Constant(WHOLE, value))
+
+    def divided(self, value: Whole, by: Whole | int) -> Whole:
+        """value / by without the rest; both are positive."""
+        return Whole(self, self.builder.udiv(value.value, self.whole(by).value))
+
+    @contextmanager
+    def loop(self, count: Whole | int, step: int = 1) -> Iterator[Whole]:
+        """For 0, step, ... below count."""
+        with self._loop(self.whole(count), step, ()) as (n, _, _):
+            yield n
+
+    def sums(
+        self, count: Whole, starts: Sequence[Any], body: Callable[[Whole, Sequence[Any]], Sequence[Any]]
+    ) -> list[Any]:
+        """For 0, 1, ... below count, new vectors from the vectors before; what they are in the end."""
+        with self._loop(count, 1, starts) as (n, vectors, new):
+            new.extend(body(n, vectors))
+        return list(vectors)
+
+    @contextmanager
+    def _loop(self, count: Whole, step: int, starts: Sequence[Any]) -> Iterator[tuple[Whole, list[Any], list[Any]]]:
+        builder, before = self.builder, self.builder.block
+        head, inside, after = (builder.append_basic_block() for _ in range(3))
+        builder.branch(head)
+        builder.position_at_end(head)
+        n, vectors = builder.phi(WHOLE), [builder.phi(NUMBERS) for _ in starts]
+        for phi, start in zip([n, *vectors], [ir.Constant(WHOLE, 0), *starts], strict=True):
+            phi.add_incoming(start, before)
+        builder.cbranch(builder.icmp_signed("<", n, count.value), inside, after)
+        builder.position_at_end(inside)
+        new: list[Any] = []
+        yield Whole(self, n), vectors, new
+        for phi, value in zip([n, *vectors], [builder.add(n, ir.Constant(WHOLE, step)), *new], strict=True):
+            phi.add_incoming(value, builder.block)
+        builder.branch(head)
+        builder.position_at_end(after)
+
+    @contextmanager
+    def where(self, condition: Any) -> Iterator[None]:
+        """Only if it holds."""
+        with self.builder.if_then(condition):
+            yield
+
+    def element(self, array: str, at: Whole | int) -> Any:
+        return self.builder.load(self.builder.gep(self.arrays[array], [self.whole(at).value]))
+
+    def put(self, value: Any, array: str, at: Whole | int) -> None:
+        self.builder.store(value, self.builder.gep(self.arrays[array], [self.whole(at).value]))
+
+    def number(self, array: str, at: Whole) -> Whole:
+        """An element of an array of whole numbers, of whatever size."""
+        return Whole(self, self.builder.zext(self.element(array, at), WHOLE))
+
+    def load(self, array: str, at: Whole | int) -> Any:
+        """The vector that begins there."""
+        return self.builder.load(self._place(array, at, NUMBERS), align=4)
+
+    def store(self, vector: Any, array: str, at: Whole | int) -> None:
+        align = 4 if vector.type == NUMBERS else 1
+        self.builder.store(vector, self._place(array, at, vector.type), align=align)
+
+    def _place(self, array: str, at: Whole | int, kind: Any) -> Any:
+        where = self.builder.gep(self.arrays[array], [self.whole(at).value])
+        return self.builder.bitcast(where, kind.as_pointer())
+
+    def repeated(self, number: Any) -> Any:
+        """A vector of the same number."""
+        nothing = ir.Constant(NUMBERS, ir.Undefined)
+        first = self.builder.insert_element(nothing, number, ir.Constant(SHORT, 0))
+        return self.builder.shuffle_vector(first, nothing, ir.Constant(ir.VectorType(SHORT, LANES), [0] * LANES))
+
+    def multiply_add(self, a: Any, b: Any, c: Any) -> Any:
+        """a b + c."""
+        name = f"llvm.fmuladd.v{LANES}f32"
+        function = self.module.globals.get(name)
+        if function is None:
+            function = ir.Function(self.module, ir.FunctionType(NUMBERS, [NUMBERS] * 3), name)
+        return self.builder.call(function, [a, b, c])
+
+    def compiled(self) -> Callable[..., None]:
+        """The function, called with addresses and whole numbers in the order of its arguments."""
+        self.builder.ret_void()
+        machine = _machine()
+        module = llvm.parse_assembly(str(self.module))
+        module.verify()
+        passes = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=3))
+        passes.getModulePassManager().run(module, passes)
+        engine = llvm.create_mcjit_compiler(module, machine)
+        engine.finalize_object()
+        kinds = [ctypes.c_void_p] * len(self.arrays) + [ctypes.c_int64] * len(self.wholes)
+        run = ctypes.CFUNCTYPE(None, *kinds)(engine.get_function_address("run"))
+        run.engine = engine  # type: ignore[attr-defined]  # the code lives as long as this does
+        return run
+
+
+@cache
+def _machine() -> Any:
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    target = llvm.Target.from_default_triple()
+    features = llvm.get_host_cpu_features().flatten()
+    return target.create_target_machine(cpu=llvm.get_host_cpu_name(), features=features, opt=3)

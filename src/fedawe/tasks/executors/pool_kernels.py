@@ -1,0 +1,171 @@
+"""Kernels of a convolution followed by max-pooling and ReLU, written for the sizes of one layer.
+
+Images are kept as [B, height, width, channels], so that a row of a patch is one stretch of memory. Of every window
+pooling takes one number, and all other errors in the window are zero: each error that is not zero is multiplied with
+the patch of the input that it belongs to, and no other product is computed.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+from llvmlite import ir
+
+from fedawe.tasks.executors.machine_code import BYTES, NUMBER, NUMBERS, SHORT, WHOLE, Code, Whole
+from fedawe.tasks.executors.pooled import LANES, piece_of
+
+STRIDES = ("by_image", "by_row", "by_column", "by_channel")  # of g
+
+
+class Layer(NamedTuple):
+    """The sizes that kernels are written for; they are compiled when first used in a process."""
+
+    inputs: int
+    outputs: int
+    rows: int
+    columns: int
+    k: int
+    relu: bool
+
+    @property
+    def is_first(self) -> bool:
+        """Whether its patches are of few channels: such a layer has no gradient of its input."""
+        return piece_of(self.columns * self.inputs) is None
+
+    @property
+    def patch(self) -> int:
+        """The numbers of a patch, in whole vectors."""
+        return -(-self.rows * self.columns * self.inputs // LANES) * LANES
+
+    @cache  # noqa: B019 (layers are few, and live as long as the process)
+    def pool(self) -> Callable[..., None]:
+        """h [B, P, Q, C] = the largest of every window of z [B, H, W, C], and which [B, P, Q, C] = its number.
+
+        The first of several that are equal; what is not a number is larger than all others.
+        """
+        code = Code({"z": "numbers", "h": "numbers", "which": "bytes"}, ("B", "H", "W"))
+        B, H, W = code.wholes.values()
+        C, k, builder = self.outputs, self.k, code.builder
+        P, Q = code.divided(H, k), code.divided(W, k)
+        with code.loop(B) as b, code.loop(P) as i, code.loop(Q) as j, code.loop(C, LANES) as c:
+            at = ((b * H + i * k) * W + j * k) * C + c
+            best, number = code.load("z", at), ir.Constant(BYTES, [0] * LANES)
+            for n in range(1, k * k):
+                one = code.load("z", at + (W * (n // k) + n % k) * C)
+                better = builder.or_(builder.fcmp_ordered(">", one, best), builder.fcmp_unordered("uno", one, one))
+                best = builder.select(better, one, best)
+                number = builder.select(better, ir.Constant(BYTES, [n] * LANES), number)
+            if self.relu:
+                zero = ir.Constant(NUMBERS, [0.0] * LANES)
+                best = builder.select(builder.fcmp_ordered("<", best, zero), zero, best)
+            to = ((b * P + i) * Q + j) * C + c
+            code.store(best, "h", to)
+            code.store(number, "which", to)
+        return code.compiled()
+
+    @cache  # noqa: B019 (layers are few, and live as long as the process)
+    def backward(self) -> Callable[..., None]:
+        """Adds to gw [C, rows, columns inputs], gb [C] and, if it is wanted, gx [B, Hp, Wp, inputs].
+
+        Images are computed in tiles of so many rows of windows that they stay in the nearest cache. The errors of a
+        tile are collected by channel: the i-th of channel c is factors[c, i], and its patch begins at places[c, i].
+        """
+        arrays = dict.fromkeys(("g", "h", "x", "w", "gw", "gb", "gx", "factors"), "numbers")
+        arrays |= {"which": "bytes", "places": "places", "counts": "wholes"}
+        code = Code(arrays, ("B", "P", "Q", "Hp", "Wp", "tile", "wanted", *STRIDES))
+        B, P, Q, Hp, Wp, tile, wanted = list(code.wholes.values())[:7]
+        C, across = self.outputs, self.columns * self.inputs
+        piece, row, most = piece_of(across) or 0, Wp * self.inputs, tile * Q + 1
+        with code.loop(B) as b, code.loop(code.divided(P + tile - 1, tile)) as n:
+            with code.loop(C) as c:
+                code.put(ir.Constant(WHOLE, 0), "counts", c)
+            with code.loop((P - n * tile).least(tile)) as down, code.loop(Q) as j:
+                i = n * tile + down
+                with code.loop(C) as c:
+                    at, to = ((b * P + i) * Q + j) * C + c, c * most + code.number("counts", c)
+                    place = self._place(code, at, i, j, row, self.inputs)
+                    code.put(code.builder.trunc(place.value, SHORT), "places", to)
+                    code.put(code.element("g", _strided(code, b, i, j, c)), "factors", to)
+                    code.put((code.number("counts", c) + self._let_through(code, at)).value, "counts", c)
+            with code.loop(C) as c:
+                count = code.number("counts", c)
+                self._bias(code, c, c * most, count)
+                with code.loop(self.rows) as r, code.loop(across, piece) as q:
+                    at, shift = (c * self.rows + r) * across + q, (b * Hp + r) * row + q
+                    _gather(code, piece, at, shift, c * most, count)
+                    with code.where(code.builder.icmp_signed("!=", wanted.value, ir.Constant(WHOLE, 0))):
+                        _scatter(code, piece, at, shift, c * most, count)
+        return code.compiled()
+
+    @cache  # noqa: B019 (layers are few, and live as long as the process)
+    def backward_first(self) -> Callable[..., None]:
+        """Of few channels: gw [C, patch]; the patches that a row of windows needs are written down first."""
+        arrays = dict.fromkeys(("g", "h", "x", "gw", "gb", "patches"), "numbers") | {"which": "bytes"}
+        code = Code(arrays, ("B", "P", "Q", "Hp", "Wp", *STRIDES))
+        B, P, Q, Hp, Wp = list(code.wholes.values())[:5]
+        C, k, across, patch = self.outputs, self.k, self.columns * self.inputs, self.patch
+        row, W = Wp * self.inputs, Q * k
+        with code.loop(B) as b, code.loop(P) as i:
+            with code.loop(k) as n, code.loop(W) as j, code.loop(self.rows) as r:
+                begin = (b * Hp + i * k + n + r) * row + j * self.inputs
+                for q in range(0, across, LANES):  # a line is too long; the next begins where it should have ended
+                    code.store(code.load("x", begin + q), "patches", (n * W + j) * patch + r * across + q)
+            with code.loop(Q) as j, code.loop(C) as c:
+                at = ((b * P + i) * Q + j) * C + c
+                through = self._let_through(code, at).value
+                with code.where(code.builder.icmp_signed("!=", through, ir.Constant(WHOLE, 0))):
+                    error = code.element("g", _strided(code, b, i, j, c))
+                    code.put(code.builder.fadd(code.element("gb", c), error), "gb", c)
+                    factor, begin = code.repeated(error), self._place(code, at, code.whole(0), j, W * patch, patch)
+                    for q in range(0, patch, LANES):
+                        before = code.load("gw", c * patch + q)
+                        code.store(
+                            code.multiply_add(factor, code.load("patches", begin + q), before), "gw", c * patch + q
+                        )
+        return code.compiled()
+
+    def _place(self, code: Code, at: Whole, i: Whole, j: Whole, row: Whole, column: int) -> Whole:
+        """Where the patch begins of which window (i, j) took its number."""
+        which = code.number("which", at)
+        down = code.divided(which, self.k)
+        return (i * self.k + down) * row + (j * self.k + (which - down * self.k)) * column
+
+    def _let_through(self, code: Code, at: Whole) -> Whole:
+        """1 where ReLU lets the error through, else 0."""
+        if not self.relu:
+            return code.whole(1)
+        positive = code.builder.fcmp_ordered(">", code.element("h", at), ir.Constant(NUMBER, 0.0))
+        return Whole(code, code.builder.zext(positive, WHOLE))
+
+    def _bias(self, code: Code, c: Whole, first: Whole, count: Whole) -> None:
+        with code.loop(count) as n:
+            code.put(code.builder.fadd(code.element("gb", c), code.element("factors", first + n)), "gb", c)
+
+
+def _strided(code: Code, *place: Whole) -> Whole:
+    """A place of g, which may be a part of a larger array."""
+    b, i, j, c = (each * code.wholes[stride] for each, stride in zip(place, STRIDES, strict=True))
+    return b + i + j + c
+
+
+def _gather(code: Code, piece: int, at: Whole, shift: Whole, first: Whole, count: Whole) -> None:
+    """gw[at : at + piece] += the sum over the errors of error x[place + shift : place + shift + piece]."""
+    parts = range(0, piece, LANES)
+
+    def body(n: Whole, sums: Sequence[Any]) -> Sequence[Any]:
+        begin, error = code.number("places", first + n) + shift, code.repeated(code.element("factors", first + n))
+        pairs = zip(parts, sums, strict=True)
+        return [code.multiply_add(error, code.load("x", begin + part), each) for part, each in pairs]
+
+    for part, each in zip(parts, code.sums(count, [code.load("gw", at + part) for part in parts], body), strict=True):
+        code.store(each, "gw", at + part)
+
+
+def _scatter(code: Code, piece: int, at: Whole, shift: Whole, first: Whole, count: Whole) -> None:
+    """gx[place + shift : place + shift + piece] += error w[at : at + piece], for every error."""
+    parts = range(0, piece, LANES)
+    weights = [code.load("w", at + part) for part in parts]
+    with code.loop(count) as n:
+        begin, error = code.number("places", first + n) + shift, code.repeated(code.element("factors", first + n))
+        for part, weight in zip(parts, weights, strict=True):
+            code.store(code.multiply_add(error, weight, code.load("gx", begin + part)), "gx", begin + part)
