@@ -8,6 +8,7 @@ Processor time, the best of several tries in turns; one training step of one cli
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
+from typing import Any
 
 import torch
 from hand_written import cnn, resnet8_group
@@ -47,8 +48,12 @@ def batches(clients: int, size: int, samples: int) -> list[Batch]:
     ]
 
 
+APART: dict[str, Any] = {"joined": None, "blocks": False, "channels_last": False}  # torch's layout, layer by layer
+BLOCKED, LAST = {**APART, "blocks": True}, {**APART, "channels_last": True}
+
+
 def steps(
-    make: Callable[[], nn.Module], size: int, samples: int, clients: int = 1, **layout: bool
+    make: Callable[[], nn.Module], size: int, samples: int, clients: int = 1, **layout: Any
 ) -> Callable[[], None]:
     """Training steps in this layout, with the clients stacked if they are several."""
     network = ModuleNetwork(make)
@@ -82,6 +87,28 @@ def convolution() -> Callable[[], object]:
     h, weight = torch.randn(32, 32, 8, 8).to_mkldnn().requires_grad_(), torch.randn(32, 32, 3, 3).requires_grad_()
     error = torch.randn(32, 32, 8, 8).to_mkldnn()
     return lambda: torch.autograd.grad(functional.conv2d(h, weight, padding=1), [h, weight], error)
+
+
+def convolutions(channels_last: bool) -> Callable[[], object]:
+    """All convolutions of ResNet-8 for a batch of 32, forward and backward, and nothing else."""
+    layout = torch.channels_last if channels_last else torch.contiguous_format
+    work = []
+    sizes = [(3, 16, 32, 3, 1), (16, 16, 32, 3, 1), (16, 16, 32, 3, 1), (16, 32, 32, 3, 2), (16, 32, 32, 1, 2)]
+    sizes += [(32, 32, 16, 3, 1), (32, 64, 16, 3, 2), (32, 64, 16, 1, 2), (64, 64, 8, 3, 1)]
+    for inputs, outputs, side, window, stride in sizes:
+        x = torch.randn(32, inputs, side, side).contiguous(memory_format=layout).requires_grad_(inputs > 3)
+        weight = torch.randn(outputs, inputs, window, window, requires_grad=True)
+        error = torch.randn(32, outputs, side // stride, side // stride).contiguous(memory_format=layout)
+        work.append((x, weight, error, stride, window // 2))
+
+    def run() -> object:
+        found = []
+        for x, weight, error, stride, padding in work:
+            wanted = [x, weight] if x.requires_grad else [weight]
+            found.append(torch.autograd.grad(functional.conv2d(x, weight, None, stride, padding), wanted, error))
+        return found
+
+    return run
 
 
 class Recurrent:
@@ -135,30 +162,35 @@ def main() -> None:
     small = partial(cnn, 16)
     step_times(
         {
-            "16 x 16, batch 32: blocked layout (used)": (steps(small, 16, 32), STEPS),
-            "the same in channels_last": (steps(small, 16, 32, blocks=False, channels_last=True), STEPS),
-            "the same in torch's layout": (steps(small, 16, 32, blocks=False), STEPS),
+            "16 x 16, batch 32: convolution, pooling and ReLU joined (used)": (steps(small, 16, 32), STEPS),
+            "the same layer by layer, blocked layout": (steps(small, 16, 32, **BLOCKED), STEPS),
+            "the same layer by layer, channels_last": (steps(small, 16, 32, **LAST), STEPS),
+            "the same layer by layer, torch's layout": (steps(small, 16, 32, **APART), STEPS),
             "the same, 4 clients stacked by vmap": (steps(small, 16, 32, clients=4), 4 * STEPS),
         }
     )
     step_times(
         {
-            "its second convolution: oneDNN (used)": (convolution(), 1),
+            "its second convolution: oneDNN": (convolution(), 1),
             "the same as products of patches": (product_of_patches(), 1),
         }
     )
     step_times(
         {
-            "SVHN network, batch 128 at once (used)": (steps(cnn, 32, 128), STEPS),
+            "SVHN network, batch 128: convolution, pooling and ReLU joined (used)": (steps(cnn, 32, 128), STEPS),
             "the same in 4 parts of 32": (steps(cnn, 32, 32), STEPS / 4),
-            "the same in 16 parts of 8": (steps(cnn, 32, 8), STEPS / 16),
+            "the same layer by layer, blocked layout": (steps(cnn, 32, 128, **BLOCKED), STEPS),
+            "the same layer by layer, channels_last": (steps(cnn, 32, 128, **LAST), STEPS),
+            "the same layer by layer, torch's layout": (steps(cnn, 32, 128, **APART), STEPS),
         }
     )
     step_times(
         {
             "ResNet-8, GroupNorm: channels_last (used)": (steps(resnet8_group, 32, 32), STEPS),
-            "the same, convolutions in the blocked layout": (steps(resnet8_group, 32, 32, blocks=True), STEPS),
-            "the same in torch's layout": (steps(resnet8_group, 32, 32, channels_last=False), STEPS),
+            "the same, convolutions in the blocked layout": (steps(resnet8_group, 32, 32, **BLOCKED), STEPS),
+            "the same in torch's layout": (steps(resnet8_group, 32, 32, **APART), STEPS),
+            "its convolutions alone, forward and backward, channels_last": (convolutions(channels_last=True), 1),
+            "the same in torch's layout, as the hand-written loop has them": (convolutions(channels_last=False), 1),
         }
     )
     step_times(
