@@ -41,14 +41,12 @@ ALGORITHMS = (
     "f3ast",
     "mifa",
     "fedvarp",
-    "fedprox",
     "scaffold",
     "feddyn",
     "fedavgm",
     "fedadam",
     "fedstale",
     "mimic",
-    "fedlaavg",
 )
 SEARCH = Settings(
     task="svhn", model="mlp", image_size=16, clients=100, alpha=0.1, batch=32, augment="none", validation=0.1,

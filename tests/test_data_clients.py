@@ -247,6 +247,21 @@ def test_validation_metrics_are_those_of_a_plain_loop(validated):
     check_task(validated)
 
 
+@pytest.mark.parametrize(
+    ("parts", "decides"),
+    [(("validation",), "validation_accuracy"), (("train", "test"), "test_accuracy"), (("train",), "train_accuracy")],
+)
+def test_only_the_parts_that_were_asked_for_are_evaluated(validated, parts, decides):
+    task = classification(data(client=OWNERS), "softmax", seed=2, validation=0.3, evaluate_on=parts)
+    x = task.initial(0)
+    found, whole = task.evaluate(x), validated.evaluate(x)
+    prefixes = tuple(f"{part}_" for part in (*parts, *(["client"] if "train" in parts else [])))
+    assert found == {name: value for name, value in whole.items() if name.startswith(prefixes)}
+    assert [metric.name for metric in task.metrics if metric.decides] == [decides]
+    assert {metric.name for metric in task.metrics} == {name for name in found if "by_class" not in name}
+    check_task(task)
+
+
 def test_without_a_split_there_is_nothing_of_it():
     task = classification(data(client=OWNERS), "softmax")
     assert task.metrics == Classification.metrics
@@ -358,6 +373,8 @@ REFUSED = [
     ("plain.npz --partition parts.py:halves --clients 7", "clients is 7, but the partition has 2 clients"),
     ("plain.npz --partition parts.py:halves --alpha 1", "alpha is 1, but the partition is another one"),
     ("plain.npz --clients 4 --alpha 9 --validation 1.5", "validation is 1.5; expected a share between 0 and 1"),
+    ("plain.npz --clients 4 --alpha 9 --evaluate-on validation", "evaluate_on is validation; expected one or more of"),
+    ("quadratic --evaluate-on test", "--evaluate-on has no meaning for the task quadratic; omit it"),
     ("quadratic --validation 0.1", "--validation has no meaning for the task quadratic; omit it"),
     ("synthetic --alpha 0.5", "--alpha has no meaning for the task synthetic; omit it (an option of a task is written"),
     ("synthetic --partition iid", "--partition has no meaning for the task synthetic"),

@@ -108,8 +108,8 @@ class Classification(Task):
         kept = tuple(prefix for role in self.rows for prefix in prefixes[role])
         out = [metric for metric in (*every, *VALIDATION) if metric.name.startswith(kept)]
         if not any(metric.decides for metric in out):  # the test set is not evaluated
-            first = next(metric for metric in reversed(out) if metric.name.endswith("_accuracy"))
-            out = [replace(metric, decides=metric is first) for metric in out]
+            deciding = "validation_accuracy" if "validation" in self.rows else "train_accuracy"
+            out = [replace(metric, decides=metric.name == deciding) for metric in out]
         return tuple(out)
 
     @property
