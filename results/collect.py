@@ -3,12 +3,11 @@
 usage: python results/collect.py runs/reproduce/mini
 """
 
-import gzip
 import shutil
 import sys
 from pathlib import Path
 
-import pandas as pd
+from compact import keep
 
 import fedawe
 
@@ -25,10 +24,7 @@ def collect(made: Path, kept: Path) -> None:
         if table.suffix in (".csv", ".md", ".txt"):
             shutil.copyfile(table, kept / table.name)
     frames = [fedawe.load(path.parent).frame() for path in sorted((made / "runs").glob("*/experiment.json"))]
-    frame = pd.concat(frames)
-    columns = [name for name in [*COLUMNS, "validation_accuracy"] if name in frame]
-    text = frame[columns].sort_values(["folder", "label", "seed", "round"]).to_csv(index=False, float_format="%.6f")
-    (kept / "evaluations.csv.gz").write_bytes(gzip.compress(text.encode(), mtime=0))
+    keep(frames, [*COLUMNS, "validation_accuracy"], kept / "evaluations.csv.gz")
 
 
 if __name__ == "__main__":

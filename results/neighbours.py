@@ -9,7 +9,6 @@ OUT is a folder for the runs; TRACE is the file flash_100_week_10min.npz, whose 
 SVHN must have been added before, with `fedawe data`. The same command resumes.
 """
 
-import gzip
 import sys
 import time
 from collections.abc import Mapping
@@ -17,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from compact import keep
 
 import fedawe
 from fedawe.experiments.build import experiment_of
@@ -126,6 +126,27 @@ def rows(frame: pd.DataFrame, best: Mapping[str, str]) -> list[dict[str, object]
     return sorted(made, key=lambda row: row["order"])  # type: ignore[arg-type,return-value]
 
 
+def grid(frame: pd.DataFrame, best: Mapping[str, str]) -> list[dict[str, object]]:
+    """What every trial came to on validation data; the one that was chosen is bold."""
+    made = []
+    for algorithm in ALGORITHMS:
+        name, values = OTHER.get(algorithm, ("eta_g", SERVER))
+        texts = iter(trials(algorithm))
+        for eta0 in LOCAL:
+            row: dict[str, object] = {
+                "algorithm": algorithm,
+                "eta0": eta0,
+                "the other rate": f"{name} = " + ", ".join(map(str, values)),
+            }
+            for n in range(len(values)):
+                text = next(texts)
+                found = summary(frame, label_of(text), "validation_accuracy", 20)
+                shown = f"{np.mean(list(found.values())):.1f}" if len(found) == len(SEARCH_SEEDS) else "diverged"
+                row[f"{n + 1}."] = f"**{shown}**" if best[algorithm] == text else shown
+            made.append(row)
+    return made
+
+
 def interval(difference: Difference | None) -> str:
     """A difference as people read it."""
     return "" if difference is None else f"{difference.mean:+.1f} ({difference.low:+.1f} to {difference.high:+.1f})"
@@ -136,12 +157,6 @@ def markdown(made: list[dict[str, object]]) -> str:
     names = [name for name in made[0] if name != "order"]
     lines = [names, ["--"] * len(names), *([str(row[name]) for name in names] for row in made)]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
-
-
-def evaluations(folder: Path) -> pd.DataFrame:
-    """One row for every evaluation of every run."""
-    frame = fedawe.load(folder).frame()
-    return frame[[name for name in COLUMNS if name in frame]]
 
 
 def main() -> None:
@@ -158,16 +173,16 @@ def main() -> None:
         experiment_of(Settings(**{**vars(SEARCH), "dynamics": dynamics}), texts, SEARCH_SEEDS).run(
             out / f"{fleet}-search", jobs=2, warn=print
         )
-        kept.append(evaluations(out / f"{fleet}-search"))
+        kept.append(fedawe.load(out / f"{fleet}-search").frame())
         best = chosen(kept[-1])
         experiment_of(Settings(**{**vars(FINAL), "dynamics": dynamics}), list(best.values()), FINAL_SEEDS).run(
             out / fleet, jobs=2, warn=print
         )
-        kept.append(evaluations(out / fleet))
+        kept.append(fedawe.load(out / fleet).frame())
         (KEPT / f"{fleet}.md").write_text(markdown(rows(kept[-1], best)), encoding="utf-8")
+        (KEPT / f"{fleet}-search.md").write_text(markdown(grid(kept[-2], best)), encoding="utf-8")
         print(f"{fleet}: {time.monotonic() - began:.0f} s", flush=True)
-    text = pd.concat(kept).sort_values(["folder", "label", "seed", "round"]).to_csv(index=False, float_format="%.6f")
-    (KEPT / "evaluations.csv.gz").write_bytes(gzip.compress(text.encode(), mtime=0))
+    keep(kept, COLUMNS, KEPT / "evaluations.csv.gz")
 
 
 if __name__ == "__main__":
