@@ -1,7 +1,9 @@
 """Compare algorithms of the field on SVHN, under a sine and on a recorded trace of 100 phones.
 
-Every algorithm has as many trials: a grid of local rates times a grid of one rate (or coefficient) of its server. The
-trial with the best validation accuracy, over two seeds that are not used again, is run with three other seeds.
+Every algorithm has as many trials at first: a grid of local rates times a grid of one rate (or coefficient) of its
+server. Where the trial with the best validation accuracy, over two seeds that are not used again, lies on the edge of
+the grid, the grid is extended on that side, by the same rule for every algorithm, until it does not, or three times.
+The best trial is then run with three other seeds.
 
 usage: python results/neighbours.py OUT TRACE        run what is missing, and write the tables to results/neighbours
 
@@ -11,7 +13,8 @@ SVHN must have been added before, with `fedawe data`. The same command resumes.
 
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +30,7 @@ from fedawe.results.standings import Difference, paired
 KEPT = Path(__file__).parent / "neighbours"
 LOCAL = (0.1, 0.2, 0.4)  # eta0
 SERVER = (0.5, 1.0, 2.0, 4.0)  # eta_g
+MOST = 8  # a grid is extended until its last value is so many times that of the beginning
 # What takes the place of eta_g where an algorithm has none, or one of another scale.
 OTHER: Mapping[str, tuple[str, tuple[float, ...]]] = {
     "feddyn": ("alpha", (0.01, 0.03, 0.1, 0.3)),
@@ -35,6 +39,7 @@ OTHER: Mapping[str, tuple[str, tuple[float, ...]]] = {
 }
 ALGORITHMS = (
     "fedawe",
+    "fedawe:clip=0.5",
     "fedawe:max_echo=15",
     "fedavg",
     "fedau",
@@ -61,11 +66,48 @@ COLUMNS = ["folder", "label", "seed", "status", "round", "validation_accuracy", 
 COLUMNS += [f"test_accuracy_class_{label}" for label in range(10)]
 
 
-def trials(algorithm: str) -> list[str]:
-    """The algorithm with every pair of rates."""
-    server, values = OTHER.get(algorithm, ("eta_g", SERVER))
-    joint = "," if ":" in algorithm else ":"
-    return [f"{algorithm}{joint}eta0={eta0},{server}={value}" for eta0 in LOCAL for value in values]
+@dataclass(frozen=True)
+class Grid:
+    """The values of both rates of an algorithm."""
+
+    algorithm: str
+    server: str  # the name of the rate of the server
+    local: tuple[float, ...] = LOCAL
+    values: tuple[float, ...] = SERVER
+
+    @classmethod
+    def first(cls, algorithm: str) -> "Grid":
+        """Before it is extended."""
+        server, values = OTHER.get(algorithm, ("eta_g", SERVER))
+        return cls(algorithm, server, LOCAL, values)
+
+    def text(self, eta0: float, value: float) -> str:
+        """A trial as the command line writes it."""
+        joint = "," if ":" in self.algorithm else ":"
+        return f"{self.algorithm}{joint}eta0={eta0},{self.server}={value}"
+
+    @property
+    def trials(self) -> dict[str, tuple[float, float]]:
+        """The algorithm with every pair of rates."""
+        return {self.text(eta0, value): (eta0, value) for eta0 in self.local for value in self.values}
+
+    def extended(self, best: str) -> "Grid":
+        """The same, or one more value on each side on which the best trial lies."""
+        eta0, value = self.trials[best]
+        return replace(self, local=_beyond(self.local, eta0, LOCAL), values=_beyond(self.values, value, self._start))
+
+    @property
+    def _start(self) -> tuple[float, ...]:
+        return Grid.first(self.algorithm).values
+
+
+def _beyond(values: tuple[float, ...], best: float, start: tuple[float, ...]) -> tuple[float, ...]:
+    """With one more value, as far from the last as that from the one before, where the best is the first or last."""
+    if best == values[0] and values[0] > start[0] / MOST:
+        return (float(f"{values[0] ** 2 / values[1]:.2g}"), *values)
+    if best == values[-1] and values[-1] < start[-1] * MOST:
+        return (*values, float(f"{values[-1] ** 2 / values[-2]:.2g}"))
+    return values
 
 
 def label_of(text: str) -> str:
@@ -80,33 +122,45 @@ def summary(frame: pd.DataFrame, label: str, metric: str, window: int) -> dict[i
     return {int(str(seed)): 100 * float(value) for seed, value in last.groupby("seed")[metric].mean().items()}
 
 
-def chosen(frame: pd.DataFrame) -> dict[str, str]:
+def chosen(frame: pd.DataFrame, grids: Sequence[Grid]) -> dict[str, str]:
     """The best trial of every algorithm by validation accuracy; a trial of which a seed diverged is none."""
     best = {}
-    for algorithm in ALGORITHMS:
-        found = {text: summary(frame, label_of(text), "validation_accuracy", 20) for text in trials(algorithm)}
+    for grid in grids:
+        found = {text: summary(frame, label_of(text), "validation_accuracy", 20) for text in grid.trials}
         whole = {text: np.mean(list(each.values())) for text, each in found.items() if len(each) == len(SEARCH_SEEDS)}
-        best[algorithm] = max(whole, key=whole.__getitem__)
+        best[grid.algorithm] = max(whole, key=whole.__getitem__)
     return best
 
 
-def at_edge(algorithm: str, text: str) -> str:
+def searched(out: Path, dynamics: str) -> tuple[pd.DataFrame, list[Grid]]:
+    """All trials of a fleet, and the grids as they are in the end."""
+    grids = [Grid.first(algorithm) for algorithm in ALGORITHMS]
+    while True:
+        texts = [text for grid in grids for text in grid.trials]
+        experiment_of(replace(SEARCH, dynamics=dynamics), texts, SEARCH_SEEDS).run(out, jobs=2, warn=print)
+        frame = fedawe.load(out).frame()
+        best = chosen(frame, grids)
+        wider = [grid.extended(best[grid.algorithm]) for grid in grids]
+        if wider == grids:
+            return frame, grids
+        grids = wider
+
+
+def at_edge(grid: Grid, text: str) -> str:
     """Which of the two rates is the smallest or largest of its grid."""
-    place = trials(algorithm).index(text)
-    values = len(OTHER.get(algorithm, ("", SERVER))[1])
-    names = (
-        "eta0" if place // values in (0, len(LOCAL) - 1) else "",
-        "server" if place % values in (0, values - 1) else "",
-    )
+    eta0, value = grid.trials[text]
+    names = ("eta0" if eta0 in (grid.local[0], grid.local[-1]) else "",
+             grid.server if value in (grid.values[0], grid.values[-1]) else "")  # fmt: skip
     return ", ".join(filter(None, names)) or "none"
 
 
-def rows(frame: pd.DataFrame, best: Mapping[str, str]) -> list[dict[str, object]]:
+def rows(frame: pd.DataFrame, best: Mapping[str, str], grids: Sequence[Grid]) -> list[dict[str, object]]:
     """The table: accuracy, worst class, paired difference to FedAvg, the best first."""
     values = {name: summary(frame, label_of(text), "test_accuracy", 50) for name, text in best.items()}
     p = holm({name: p_value(found, values["fedavg"]) for name, found in values.items() if name != "fedavg"})
     made = []
-    for name, text in best.items():
+    for grid in grids:
+        name, text = grid.algorithm, best[grid.algorithm]
         found, difference = values[name], paired(values[name], values["fedavg"])
         classes = [summary(frame, label_of(text), f"test_accuracy_class_{label}", 50) for label in range(10)]
         worst = [min(each[seed] for each in classes) for seed in found]
@@ -114,7 +168,8 @@ def rows(frame: pd.DataFrame, best: Mapping[str, str]) -> list[dict[str, object]
             {
                 "algorithm": name,
                 "rates": text.removeprefix(name)[1:],
-                "at the edge of the grid": at_edge(name, text),
+                "trials": len(grid.trials),
+                "at the edge of the grid": at_edge(grid, text),
                 "seeds": len(found),
                 "test accuracy": f"{np.mean(list(found.values())):.1f} ± {np.std(list(found.values()), ddof=1):.1f}",
                 "worst class": f"{np.mean(worst):.1f}",
@@ -126,25 +181,24 @@ def rows(frame: pd.DataFrame, best: Mapping[str, str]) -> list[dict[str, object]
     return sorted(made, key=lambda row: row["order"])  # type: ignore[arg-type,return-value]
 
 
-def grid(frame: pd.DataFrame, best: Mapping[str, str]) -> list[dict[str, object]]:
+def trials_table(frame: pd.DataFrame, best: Mapping[str, str], grids: Sequence[Grid]) -> list[dict[str, object]]:
     """What every trial came to on validation data; the one that was chosen is bold."""
     made = []
-    for algorithm in ALGORITHMS:
-        name, values = OTHER.get(algorithm, ("eta_g", SERVER))
-        texts = iter(trials(algorithm))
-        for eta0 in LOCAL:
-            row: dict[str, object] = {
-                "algorithm": algorithm,
-                "eta0": eta0,
-                "the other rate": f"{name} = " + ", ".join(map(str, values)),
-            }
-            for n in range(len(values)):
-                text = next(texts)
+    for grid in grids:
+        for eta0 in grid.local:
+            cells = []
+            for value in grid.values:
+                text = grid.text(eta0, value)
                 found = summary(frame, label_of(text), "validation_accuracy", 20)
                 shown = f"{np.mean(list(found.values())):.1f}" if len(found) == len(SEARCH_SEEDS) else "diverged"
-                row[f"{n + 1}."] = f"**{shown}**" if best[algorithm] == text else shown
-            made.append(row)
+                cells.append(f"{value:g}: **{shown}**" if best[grid.algorithm] == text else f"{value:g}: {shown}")
+            made.append({"algorithm": grid.algorithm, "eta0": eta0, grid_title(): f"{grid.server} " + ", ".join(cells)})
     return made
+
+
+def grid_title() -> str:
+    """The column of the trials."""
+    return "rate of the server: validation accuracy (%)"
 
 
 def interval(difference: Difference | None) -> str:
@@ -159,6 +213,13 @@ def markdown(made: list[dict[str, object]]) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
+def write(fleet: str, trials: pd.DataFrame, final: pd.DataFrame, grids: Sequence[Grid]) -> None:
+    """The tables of a fleet."""
+    best = chosen(trials, grids)
+    (KEPT / f"{fleet}.md").write_text(markdown(rows(final, best, grids)), encoding="utf-8")
+    (KEPT / f"{fleet}-search.md").write_text(markdown(trials_table(trials, best, grids)), encoding="utf-8")
+
+
 def main() -> None:
     """Run, choose, run, write."""
     out, recorded = Path(sys.argv[1]), np.load(sys.argv[2])["avail_wifi_locked"].astype(bool)
@@ -169,18 +230,13 @@ def main() -> None:
     kept = []
     for fleet, dynamics in (("sine", "sine"), ("phones", str(phones))):
         began = time.monotonic()
-        texts = [text for algorithm in ALGORITHMS for text in trials(algorithm)]
-        experiment_of(Settings(**{**vars(SEARCH), "dynamics": dynamics}), texts, SEARCH_SEEDS).run(
-            out / f"{fleet}-search", jobs=2, warn=print
-        )
-        kept.append(fedawe.load(out / f"{fleet}-search").frame())
-        best = chosen(kept[-1])
-        experiment_of(Settings(**{**vars(FINAL), "dynamics": dynamics}), list(best.values()), FINAL_SEEDS).run(
+        frame, grids = searched(out / f"{fleet}-search", dynamics)
+        best = chosen(frame, grids)
+        experiment_of(replace(FINAL, dynamics=dynamics), list(best.values()), FINAL_SEEDS).run(
             out / fleet, jobs=2, warn=print
         )
-        kept.append(fedawe.load(out / fleet).frame())
-        (KEPT / f"{fleet}.md").write_text(markdown(rows(kept[-1], best)), encoding="utf-8")
-        (KEPT / f"{fleet}-search.md").write_text(markdown(grid(kept[-2], best)), encoding="utf-8")
+        kept += [frame, fedawe.load(out / fleet).frame()]
+        write(fleet, kept[-2], kept[-1], grids)
         print(f"{fleet}: {time.monotonic() - began:.0f} s", flush=True)
     keep(kept, COLUMNS, KEPT / "evaluations.csv.gz")
 
