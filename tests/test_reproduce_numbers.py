@@ -464,9 +464,8 @@ def test_runs_are_shared_between_items(name: str) -> None:
     own_alpha = 1 if name == "smoke" else 0  # whose alpha is none of table 10's
     assert len(found) == 4 * len(plan.preset.data) + 2 + 2 + own_alpha
     sine = next(planned for planned in found if planned.folder == f"{plan.first}-sine")
-    # the preset's own, unclipped FedAWE, 7 clipped, no echo; the paper's rates and equal ones, as far as they differ
-    more = {"mini": 8 + 6, "smoke": 6}[name]
-    assert len(sine.variants) == len({variant.label for variant in sine.variants}) == 8 + 1 + 7 + 1 + more
+    # the preset's own, unclipped FedAWE, 7 clipped, no echo; those of the paper's rates that are not equal ones
+    assert len(sine.variants) == len({variant.label for variant in sine.variants}) == 8 + 1 + 7 + 1 + 6
 
 
 @pytest.mark.parametrize("name", ["paper", "conv", "mini"])
@@ -499,7 +498,11 @@ def test_rates_are_compared_on_validation_data_alone() -> None:
         assert len(preset.search_seeds) >= 2
 
 
-def test_rates_are_the_paper_s_equal_or_tuned() -> None:
+def test_rates_are_the_paper_s_equal_or_tuned(monkeypatch: pytest.MonkeyPatch) -> None:
+    tuned = dict.fromkeys(NAMES, (0.2, 5.0)) | {"fedawe, clipped": (0.5, 1.5)}
+    monkeypatch.setattr("fedawe.paper.presets.tuned_rates", lambda: {"mini": {"svhn": tuned}})
+    monkeypatch.setattr("fedawe.paper.plan.tuned_rates", lambda: {"mini": {"svhn": tuned}})
+
     def rates(kind: str) -> dict[str, tuple[float, float] | None]:
         found = Plan(presets()["mini"], Readings(rates=kind)).planned("svhn", "sine")  # type: ignore[arg-type]
         return {variant.name: variant.rates for variant in found.variants}
@@ -508,7 +511,13 @@ def test_rates_are_the_paper_s_equal_or_tuned() -> None:
     assert rates("paper") == {name: (0.1 if name in ("fedawe", "fedavg-known") else 0.05, 1.0) for name in NAMES}
     assert rates("tuned")["fedavg-all"] == (0.2, 5)
     assert rates("tuned")["fedawe"] == (0.5, 1.5)  # found with its clip
-    assert {v.name: v.rates for v in Plan(presets()["mini"]).planned("svhn", "sine").variants} == rates("tuned")
+    assert {v.name: v.rates for v in Plan(presets()["mini"]).planned("svhn", "sine").variants} == rates("equal")
+    titles = list(Plan(presets()["mini"]).protocols())
+    assert [title.partition(",")[0] for title in titles] == [
+        "the paper's rates",
+        "equal rates",
+        *["rates searched for"] * 3,
+    ]
     with pytest.raises(UserError, match="no rates have been searched for on svhn at the size of paper"):
         Plan(presets()["paper"], Readings(rates="tuned")).planned("svhn", "sine")
 

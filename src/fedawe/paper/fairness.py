@@ -66,8 +66,8 @@ def _parts(plan: Plan, ran: Ran) -> Table:
     def of(variant: Variant, kind: Evaluate) -> BySeed:
         return ran.percent("test_accuracy", kind, [variant]).get(variant.name, {})
 
-    fedavg, fedawe = (plan.variant(plan.first, name, "tuned", "none") for name in ("fedavg", "fedawe"))
-    clipped = plan.variant(plan.first, "fedawe", "tuned", "update")
+    fedavg, fedawe = (plan.variant(plan.first, name, plan.best_known, "none") for name in ("fedavg", "fedawe"))
+    clipped = plan.variant(plan.first, "fedawe", plan.best_known, "update")
     steps = [
         ("FedAvg's last model", of(fedavg, "latest")),
         ("+ averaging: received mean", of(fedavg, "received")),

@@ -15,7 +15,7 @@ from fedawe.experiments.build import experiment_of
 from fedawe.experiments.experiment import Experiment
 from fedawe.experiments.names import Spec
 from fedawe.experiments.settings import Settings
-from fedawe.paper.presets import DENSE, VALIDATION, Preset, Rates
+from fedawe.paper.presets import DENSE, VALIDATION, Preset, Rates, tuned_rates
 from fedawe.paper.readings import Clip, Only, RateKind, Readings, Whom
 
 ALGORITHMS = {name_of(algorithm).lower(): algorithm for algorithm in PAPER}  # the paper's eight, whatever else there is
@@ -234,17 +234,24 @@ class Plan:
         def of(kind: RateKind, clip: Clip, whom: Whom = "fedawe") -> tuple[Variant, ...]:
             return tuple(self.variant(self.first, name, kind, clip, whom) for name in self.algorithms)
 
+        kind = self.best_known
+        rates = "rates searched for" if kind == "tuned" else "equal rates"
         return {
             "the paper's rates, only FedAWE clipped": of("paper", "update"),
             "equal rates, only FedAWE clipped": of("equal", "update"),
-            "rates searched for, only FedAWE clipped": of("tuned", "update"),
-            "rates searched for, nobody clipped": of("tuned", "none"),
-            "rates searched for, everybody clipped": of("tuned", "update", "all"),
+            f"{rates}, only FedAWE clipped": of(kind, "update"),
+            f"{rates}, nobody clipped": of(kind, "none"),
+            f"{rates}, everybody clipped": of(kind, "update", "all"),
         }
+
+    @property
+    def best_known(self) -> RateKind:
+        """Rates that were searched for, or equal ones where none were."""
+        return "tuned" if self.first in tuned_rates().get(self.preset.name, {}) else "equal"
 
     def gossip_alone(self) -> Variant:
         """FedAWE that multiplies nothing and clips nothing: every echo counts once."""
-        rates = self.variant(self.first, "fedawe", "tuned", "none").rates
+        rates = self.variant(self.first, "fedawe", self.best_known, "none").rates
         return Variant("fedawe", rates, (("max_echo", 1),))
 
     def beyond(self) -> list[Planned]:

@@ -28,7 +28,7 @@ class Readings:
     """random crops of each image (text) or of a batch alike (code) (default: image for paper, none for the others)"""
     rates: Annotated[RateKind | None, hint, one_of(RateKind)] = None
     """learning rates: paper (its table 7), equal (the same for all algorithms), or tuned (found by search for each)
-    (default: paper for paper, equal for smoke, tuned for the others)"""
+    (default: paper for paper, equal for the others)"""
 
 
 @dataclass(frozen=True)
