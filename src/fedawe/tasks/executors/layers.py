@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from fedawe.tasks.executors.base import Batch, Kept, Loss, masks
+from fedawe.tasks.executors.base import Batch, Kept, Loss, masks, rounded_to
 from fedawe.tasks.executors.differentiated import Differentiated, explained, step
 from fedawe.tasks.executors.program import Program, group_norm
 from fedawe.tasks.executors.sequences import lstm
@@ -100,6 +100,7 @@ class Layers(Differentiated):
         """`alone`: one client, so that the layout can be chosen; under vmap torch chooses it."""
         single = inputs.device.type == "cpu" and inputs.dtype == torch.float32
         blocked = alone and self.blocks and single and torch.backends.mkldnn.is_available()
+        blocked = blocked and rounded_to(inputs) is None  # autocast does not know oneDNN's layout
         if alone and self.channels_last and inputs.ndim == 4:
             inputs = inputs.contiguous(memory_format=torch.channels_last)
         with explained():
