@@ -152,7 +152,7 @@ def test_every_way_to_train_is_rounded() -> None:
         low, high = (getattr(Inline(task, local).train(down, A, 3, 0, visits), of) for local in (ROUNDED, EXACT))
         assert low.dtype == torch.float32
         assert 1e-4 < apart(low, high) < 0.1, name
-    clipped = [fedawe.Local(EXACT.rate, 8, 6, clip_grad=0.3, precision=p) for p in ("bfloat16", "float32")]  # type: ignore[arg-type]
+    clipped = [fedawe.Local(EXACT.rate, 8, 6, clip_grad=0.3, precision=p) for p in ("bfloat16", "float32")]
     low, high = (trained(task, local, stacked=True) for local in clipped)
     assert 1e-4 < apart(low, high) < 0.1
 
@@ -167,6 +167,8 @@ def test_batch_normalisation_keeps_its_statistics_in_float32(executor: str, stac
     assert b > 0
     assert 1e-5 < apart(low[:, -b:], high[:, -b:]) < 0.05
     assert 1e-4 < apart(low, high) < 0.2
+    if executor == "layers":  # of other modules torch may know no rule for several clients at once in mixed types
+        assert task.computed.stackable  # type: ignore[attr-defined]
 
 
 def test_dropout_is_drawn_as_in_float32() -> None:
