@@ -53,6 +53,11 @@ COMMANDS = [  # (arguments, what the line must say)
     ("run --steps 0", "steps is 0; expected a whole number from 1"),
     ("run --batch 0", "batch is 0; expected a whole number from 1"),
     ("run --clip-grad 0", "clip_grad is 0.0; expected a positive number"),
+    ("run --precision float16", "invalid choice 'float16' for argument '--precision'. Expected one of ('float32', 'bf"),
+    (
+        "run --task quadratic --precision bfloat16",
+        "precision is bfloat16, but Quadratic is not trained under torch.aut",
+    ),
     ("run --evaluate-every 0", "evaluate_every is 0; expected a whole number from 1"),
     ("run --checkpoint-every 0", "checkpoint_every is 0; expected a whole number from 1"),
     ("run --seeds -1", "a seed is a whole number from 0, not -1"),

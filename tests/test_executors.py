@@ -22,6 +22,7 @@ from fedawe.tasks.executors import sequences as sequences_of
 from fedawe.tasks.executors.dense import Dense
 from fedawe.tasks.executors.layers import Layers
 from fedawe.training.engines import Inline, Processes
+from fedawe.training.local import Precision
 from fedawe.training.shares import innovations
 
 SAMPLES = 6
@@ -453,6 +454,7 @@ class Waiting(Exception):
     """Something asked a device for a number."""
 
 
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 @pytest.mark.parametrize(
     "make",
     [
@@ -463,7 +465,7 @@ class Waiting(Exception):
     ids=["dense", "layers", "autograd"],
 )
 def test_nothing_waits_for_a_device_while_clients_are_trained(
-    make: Callable[[], nn.Module], monkeypatch: pytest.MonkeyPatch
+    make: Callable[[], nn.Module], precision: Precision, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What would make a host wait for a device raises here, where tensors are on the only device there is."""
     network = ModuleNetwork(make)
@@ -471,7 +473,7 @@ def test_nothing_waits_for_a_device_while_clients_are_trained(
     draw = torch.Generator().manual_seed(0)
     x, y = torch.randn(60, *((3, 12, 12) if images else (9,)), generator=draw), torch.arange(60) % modules.CLASSES
     task = Classification(Data("noise", x[:48], y[:48], x[48:], y[48:]), network, list(np.arange(48).reshape(4, 12)))
-    local = fedawe.Local(fedawe.Rate(0.1), steps=3, batch=6)
+    local = fedawe.Local(fedawe.Rate(0.1), steps=3, batch=6, precision=precision)
     X = task.initial(0).repeat(4, 1)
     got = task.batches(local.work(torch.arange(4), 0, 0))  # drawn on the host, and sent to the device once
     before = X.clone()
@@ -484,5 +486,6 @@ def test_nothing_waits_for_a_device_while_clients_are_trained(
             patched.setattr(torch.Tensor, name, wait)
         with pytest.raises(Waiting):
             X.sum().item()
-        task.descend(X, got, 3, fedawe.tasks.Update(0.1))
+        with local.autocast(X.device):
+            task.descend(X, got, 3, fedawe.tasks.Update(0.1))
     assert not torch.equal(X, before)

@@ -67,6 +67,35 @@ def test_any_module_and_loader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert all(torch.equal(one[name], two[name]) for name in one)  # shuffling and dropout are named too
 
 
+def test_the_precision_of_the_run_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    models = {}
+    for name, own in (("none", {}), ("float32", {"precision": "float32"}), ("bfloat16", {"precision": "bfloat16"})):
+        grid = FakeGrid(client_app(net, data))
+        for client in range(2):
+            grid.connect(10 + client, client)
+        said = {"clients": 2, "num-rounds": 2, "eta0": 0.5, "seed": 4, **own}
+        serve(server_app(net), grid, monkeypatch, **said, out=str(tmp_path / name))
+        assert record_in(tmp_path / name).header["local"]["precision"] == (own or {"precision": "float32"})["precision"]
+        models[name] = torch.cat(
+            [each.flatten() for each in load_file(run_of(tmp_path / name) / "model.safetensors").values()]
+        )
+    assert torch.equal(models["none"], models["float32"])
+    assert models["bfloat16"].dtype == torch.float32
+    assert 1e-4 < float((models["bfloat16"] - models["float32"]).norm() / models["float32"].norm()) < 0.05
+    with pytest.raises(UserError, match="precision is 'half'; expected 'float32' or 'bfloat16'"):
+        serve(server_app(net), grid, monkeypatch, **{**said, "precision": "half"}, out=str(tmp_path / "half"))
+
+
+def test_the_digits_in_bfloat16_are_replayed_in_bfloat16(tmp_path: Path) -> None:
+    run_digits(connected(config={"precision": "bfloat16"}), tmp_path / "low", 2)
+    run_digits(connected(), tmp_path / "high", 2)
+    assert record_in(tmp_path / "low").header["local"]["precision"] == "bfloat16"
+    assert torch.equal(replay(tmp_path / "low"), deployed(tmp_path / "low"))
+    assert not torch.equal(deployed(tmp_path / "low"), deployed(tmp_path / "high"))
+    with pytest.raises(UserError, match=r"local\.precision = bfloat16, not float32; choose another out"):
+        run_digits(connected(), tmp_path / "low", 3)
+
+
 def test_a_client_without_batches_is_an_error_and_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     grid = FakeGrid(client_app(net, lambda client: data(client) if client else []))
     for client in range(2):

@@ -158,13 +158,18 @@ def _with_options(name: str, options: list[str]) -> str:
     return f"{name}({','.join(options)})" if options else name
 
 
+# Fields that records of earlier versions do not have, by their path, and what these versions did.
+ADDED = {"local.precision": "float32", "deployment.config.precision": "float32"}
+
+
 def first_difference(before: Any, now: Any, path: str = "") -> tuple[str, Any, Any] | None:
     """The first place in which two descriptions differ: its name, and what stands there; None if they are the same."""
     if isinstance(before, Mapping) and isinstance(now, Mapping):
         for key in dict.fromkeys((*now, *before)):
             if key == "title":  # for people; where a file lies does not matter
                 continue
-            found = first_difference(before.get(key), now.get(key), f"{path}.{key}" if path else str(key))
+            at = f"{path}.{key}" if path else str(key)
+            found = first_difference(before.get(key, ADDED.get(at)), now.get(key), at)
             if found is not None:
                 return found
         return None

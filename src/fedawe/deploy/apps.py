@@ -120,6 +120,8 @@ def client_app(
 ) -> ClientApp:
     """A client app that trains `model()` on the batches of `data(client)`: `steps` steps of SGD at rate eta_l(t).
 
+    With `precision = "bfloat16"` in the run configuration it computes under `torch.autocast`.
+
     Every random number that torch draws meanwhile, also by a shuffling loader, is named by (seed, t, client).
     """
 
@@ -127,13 +129,14 @@ def client_app(
         torch.manual_seed(int(rng(job.config.get("seed", 0), "client", job.t, job.client).integers(2**63)))
         module = model()
         module.load_state_dict(job.arrays)
-        samples, total, steps = 0, 0.0, int(job.config.get("steps", 10))
-        local = Local(Rate(float(job.config.get("eta0", 0.1))), steps)
+        local = local_from(job.config)
+        samples, total, steps = 0, 0.0, local.steps
         optimizer = torch.optim.SGD(module.parameters(), lr=local.rate(job.t))
         corrected = _correction(module, job)
         for inputs, targets in _batches(data(job.client), steps):
             optimizer.zero_grad()
-            value = loss(module(inputs), targets)
+            with local.autocast(inputs.device):
+                value = loss(module(inputs), targets)
             value.backward()
             corrected()
             optimizer.step()
@@ -143,6 +146,12 @@ def client_app(
         return module.state_dict(), {**metrics, wire.WEIGHT: weight, wire.RATE: local.rate(job.t)}
 
     return client_app_of(train, applies=("shift", "prox"))
+
+
+def local_from(config: Config) -> Local:
+    """How the clients of `client_app` train."""
+    rate, steps = Rate(float(config.get("eta0", 0.1))), int(config.get("steps", 10))
+    return Local(rate, steps, precision=config.get("precision", "float32"))
 
 
 def _correction(module: nn.Module, job: Job) -> Callable[[], None]:
@@ -200,10 +209,10 @@ def server_app(
         return evaluate(module.eval())
 
     def about(config: Config) -> About:
-        rate, steps = Rate(float(config.get("eta0", 0.1))), int(config.get("steps", 10))
+        local = local_from(config)
         return About(
             task={"model": described(model)},
-            local={"rate": described(rate), "steps": steps},
+            local={"rate": described(local.rate), "steps": local.steps, "precision": local.precision},
             metrics=metrics,
             seed=int(config.get("seed", 0)),
             config={name: value for name, value in config.items() if name not in EXECUTION},

@@ -24,7 +24,8 @@ from fedawe.training.shares import trained
 NAME = "fedawe.deploy.digits"
 # What decides the numbers, besides the algorithm and which clients were active; the record keeps it.
 DEFAULTS: Mapping[str, Any] = {
-    "clients": 4, "seed": 0, "eta0": 0.1, "steps": 10, "batch": 32, "model": "mlp", "alpha": 1.0
+    "clients": 4, "seed": 0, "eta0": 0.1, "steps": 10, "batch": 32, "model": "mlp", "alpha": 1.0,
+    "precision": "float32",
 }  # fmt: skip
 MODELS = ("softmax", "mlp", "norm", "cnn")
 
@@ -51,7 +52,9 @@ def about(config: Config) -> About:
 
 def local(said: Config) -> Local:
     """How clients train."""
-    return Local(Rate(said["eta0"]), said["steps"], said["batch"])
+    # The record of an earlier version says no precision.
+    precision = said.get("precision", DEFAULTS["precision"])
+    return Local(Rate(said["eta0"]), said["steps"], said["batch"], precision=precision)
 
 
 def task(said: Config) -> Classification:

@@ -134,7 +134,14 @@ def _local(settings: Settings) -> Local:
     batch = settings.batch if settings.batch is not None else 128 if _is_image_set(settings) else 32
     rate = Rate(eta0, settings.schedule)
     return Local(
-        rate, settings.steps, batch, settings.clip_grad, settings.batches, optimiser=optimiser, epochs=settings.epochs
+        rate,
+        settings.steps,
+        batch,
+        settings.clip_grad,
+        settings.batches,
+        optimiser=optimiser,
+        epochs=settings.epochs,
+        precision=settings.precision,
     )
 
 

@@ -64,6 +64,7 @@ class Run:
         self.is_evaluated, self.checkpoint_every = experiment.is_evaluated, checkpoint_every
         self.path = folder.of_run(label, population.seed)
         self.state: State = self.algorithm.init(task.initial(population.seed), task.clients)
+        self.local.check_precision(task, self.state.latest)
         check_needs(self.algorithm, self.state, population.trace, task, self.local)
         algorithm = experiment.algorithms[label]
         self.metrics = all_metrics(task.metrics, algorithm)

@@ -70,6 +70,9 @@ class Settings:
     (default: image for sets of `fedawe data`, else none)"""
     clip_grad: Number = None
     """largest norm of a stochastic gradient (default: no clip); one algorithm's own: fedawe:clip_grad=0.5"""
+    precision: Literal["float32", "bfloat16"] = "float32"
+    """of local training: bfloat16 rounds the operands of products in forward and backward passes (torch.autocast);
+    parameters, updates and evaluations stay float32"""
     evaluate_every: int = 5
     """rounds between two evaluations"""
     evaluate_last: Pair = None

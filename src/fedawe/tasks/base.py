@@ -101,6 +101,8 @@ class Task(ABC):
     sizes        how many samples each client has [m]; None where that has no meaning
     input_shape  the shape of one input; None where that has no meaning
     executor     what computes the network, where there is a choice, and `executor_why` why; it decides the last bits
+    mixed        whether `gradients` may run under `torch.autocast`, which rounds the operands of products; without it
+                 `Local(precision="bfloat16")` is refused
     """
 
     metrics: tuple[Metric, ...] = ()
@@ -112,6 +114,7 @@ class Task(ABC):
     input_shape: tuple[int, ...] | None = None
     executor: str | None = None
     executor_why: str | None = None
+    mixed: bool = False
 
     @property
     @abstractmethod

@@ -40,6 +40,7 @@ class Classification(Task):
     evaluated on the parts of the data that `evaluate_on` names; None: on all.
     """
 
+    mixed = True
     sizes: Indices
     frequencies: npt.NDArray[np.float64]
     metrics: tuple[Metric, ...] = (

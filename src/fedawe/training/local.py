@@ -1,8 +1,9 @@
 """Local training: how every client trains in a round."""
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
@@ -11,6 +12,8 @@ from fedawe.core.errors import UserError
 from fedawe.core.memory import LARGEST, MOST
 from fedawe.tasks.base import Rule, Task, Update, Work
 from fedawe.training.optimisers import SGD, Adam
+
+Precision = Literal["float32", "bfloat16"]
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,9 @@ class Local:
                begins anew in every round
     epochs     passes over the client's own samples instead of `steps`, so that clients with more samples make more
                steps: epochs max(1, n_i // batch)
+    precision  "bfloat16": forward and backward passes run under `torch.autocast`, which rounds the operands of matrix
+               products and convolutions; parameters, steps, updates and evaluations stay float32. "float32": no
+               rounding
 
     >>> local = Local(Rate(0.1), steps=5, batch=32)
     >>> local.rate(0), local.optimiser
@@ -60,6 +66,7 @@ class Local:
     batches: Rule = "iid"
     optimiser: SGD | Adam | None = None
     epochs: int | None = None
+    precision: Precision = "float32"
 
     def __post_init__(self) -> None:
         for name in ("steps", "batch"):
@@ -78,11 +85,34 @@ class Local:
             raise UserError(
                 f"epochs is {self.epochs!r}; expected a whole number from 1 to {MOST:,}, or None for `steps` steps"
             )
+        if self.precision not in get_args(Precision):
+            raise UserError(f"precision is {self.precision!r}; expected 'float32' or 'bfloat16'")
 
     @property
     def plain(self) -> bool:
         """Whether a step depends on the present gradient alone, so that an innovation is a sum of gradients."""
         return self.optimiser is None or not self.optimiser.remembers
+
+    def check_precision(self, task: Task, x: Tensor) -> None:
+        """Refuses a precision in which this task cannot be trained; its models are of the type and device of x."""
+        if self.precision == "float32":
+            return
+        if not task.mixed:
+            raise UserError(
+                f"precision is {self.precision}, but {type(task).__name__} is not trained under torch.autocast (its "
+                "class does not say `mixed = True`); use float32"
+            )
+        if x.dtype != torch.float32:
+            raise UserError(f"precision is {self.precision}, but the models are {x.dtype}; expected torch.float32")
+        if x.device.type == "cuda" and not torch.cuda.is_bf16_supported():
+            raise UserError(f"precision is {self.precision}, which this CUDA device does not have; use float32")
+
+    def autocast(self, device: torch.device) -> AbstractContextManager[object]:
+        """Where the forward and backward passes of local training are computed."""
+        if self.precision == "float32":
+            return nullcontext()
+        # Without its cache, which would keep the rounded weights of the first step while the weights move.
+        return torch.autocast(device.type, dtype=torch.bfloat16, cache_enabled=False)
 
     def counts(self, task: Task, A: Tensor) -> Tensor | None:
         """How many steps each of the clients A [k] makes, [k]; None where that is `steps` for all."""

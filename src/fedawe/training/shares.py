@@ -50,8 +50,9 @@ class Share:
             return Answer(self._owed(task, local, X, shift, self.rounds))
         x, batches = X.clone(), task.batches(work)
         loss = task.losses(x, batches).tolist() if self.loss else None
-        gradient = _mean_gradient(task, x.clone(), batches, work.steps, work.counts) if self.gradient else None
-        task.descend(x, batches, work.steps, local.update(self.t, shift, self.prox, work.counts))
+        with local.autocast(x.device):
+            gradient = _mean_gradient(task, x.clone(), batches, work.steps, work.counts) if self.gradient else None
+            task.descend(x, batches, work.steps, local.update(self.t, shift, self.prox, work.counts))
         return Answer(X - x, loss, gradient)
 
     def _owed(self, task: Task, local: Local, X: Tensor, shift: Tensor | None, rounds: Sequence[int]) -> Tensor:
@@ -63,7 +64,9 @@ class Share:
             work = local.work(A, t, self.seed, torch.full_like(A, t), own)  # active in every round before
             y = x[at]
             update = local.update(t, None if shift is None else shift[at], self.prox, work.counts)
-            task.descend(y, task.batches(work), work.steps, update)
+            batches = task.batches(work)
+            with local.autocast(y.device):
+                task.descend(y, batches, work.steps, update)
             x[at] = y
         return X - x
 

@@ -61,6 +61,7 @@ def simulate(
     check_local(algorithm, local)
     algorithm = with_buffers(with_seed(algorithm, seed), task.buffers)
     state = algorithm.init(task.initial(seed), task.clients)
+    local.check_precision(task, state.latest)
     check_needs(algorithm, state, trace, task, local)
     if resume is not None:
         _check_resumed(resume, state)

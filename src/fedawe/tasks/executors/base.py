@@ -33,6 +33,12 @@ class Executor(Protocol):
         """x <- x - rate gradient for every batch of a round in turn, x [k, d + b] in place."""
 
 
+def rounded_to(x: Tensor) -> torch.dtype | None:
+    """To which type `torch.autocast` rounds the operands of products on the device of x; None: it is not in force."""
+    device = x.device.type
+    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
+
+
 def masks(shapes: Sequence[torch.Size], p: Sequence[float], seeds: Sequence[int] | None, like: Tensor) -> list[Tensor]:
     """What each dropout layer keeps, scaled, [k, B, ...] each; all of a client's are drawn at once under its seed."""
     if not shapes:

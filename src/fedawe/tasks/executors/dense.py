@@ -1,14 +1,15 @@
 """Fully connected networks in closed form, all clients in one batched product per layer."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from fedawe.tasks.executors.base import Batch, Kept, masks
+from fedawe.tasks.executors.base import Batch, Kept, masks, rounded_to
 from fedawe.tasks.executors.program import Node, Program, dropout
 from fedawe.tasks.layout import Layout
 
@@ -103,7 +104,7 @@ class Dense:
         del kept
         g = torch.zeros_like(x)
         pairs = self.views(x)
-        self._add(self.views(g), pairs, _turned(pairs), batch, 1.0)
+        self._adding(x)(self.views(g), pairs, _turned(pairs), batch, 1.0)
         return g
 
     def descend(self, x: Tensor, batches: Iterable[Batch], rate: float) -> None:
@@ -114,16 +115,34 @@ class Dense:
         """
         views = self.views(x)
         own: Pairs = [(W.contiguous(), None if b is None else b.contiguous()) for W, b in views]
-        turned = _turned(own)
+        turned, add = _turned(own), self._adding(x)
         for batch in batches:
-            self._add(own, own, turned, batch, -rate)
+            add(own, own, turned, batch, -rate)
         for (W, b), (mine, my_b) in zip(views, own, strict=True):
             W.copy_(mine)
             if b is not None and my_b is not None:
                 b.copy_(my_b)
 
-    def _add(self, into: Pairs, pairs: Pairs, turned: Turned, batch: Batch, scale: float) -> None:
-        """into <- into + scale gradient, by hand: dz = (softmax - one hot) w, dW = dz h', db = dz 1."""
+    def _adding(self, x: Tensor) -> Callable[[Pairs, Pairs, Turned, Batch, float], None]:
+        """What adds a gradient, at x: as it is, or of rounded weights."""
+        to = rounded_to(x)
+        return self._add if to is None else partial(self._add_rounded, to)
+
+    def _add_rounded(
+        self, to: torch.dtype, into: Pairs, pairs: Pairs, turned: Turned, batch: Batch, scale: float
+    ) -> None:
+        """Under autocast: weights are rounded once a step and not for every product; `into` stays as it is."""
+        del turned
+        own: Pairs = [(W.to(to), None if b is None else b.to(to)) for W, b in pairs]
+        self._add(into, own, _turned(own), batch, scale, rounded=True)
+
+    def _add(
+        self, into: Pairs, pairs: Pairs, turned: Turned, batch: Batch, scale: float, rounded: bool = False
+    ) -> None:
+        """into <- into + scale gradient, by hand: dz = (softmax - one hot) w, dW = dz h', db = dz 1.
+
+        `rounded`: autocast rounds the operands of products, and `pairs` are rounded already.
+        """
         inputs, targets, weights, seeds = batch
         keep = self._masks(inputs, seeds) if self.random else {}
         given, made = [], [inputs.flatten(2)]  # what every layer receives, and activations  [k, B, in] each
@@ -136,14 +155,19 @@ class Dense:
         W, b = pairs[-1]
         # Samples last: ten times as fast here                                                          [k, C, B]
         z = torch.bmm(W, given[-1].mT) if b is None else torch.baddbmm(b, W, given[-1].mT)
-        dz = torch.softmax(z, 1)
+        dz = torch.softmax(z, 1, dtype=torch.float32) if rounded else torch.softmax(z, 1)
         dz.scatter_(1, targets[:, None], -1.0, reduce="add")
         dz.mul_(weights[:, None])
+        if rounded:
+            dz = dz.to(z.dtype)
         for n in reversed(range(len(pairs))):
             # the error of the layer before, while the weights are still those of the forward pass
             before = torch.bmm(dz.mT, pairs[n][0]) if n else None
             W, b = into[n]
-            W.baddbmm_(dz, given[n], alpha=scale)
+            if rounded:  # one product that adds to the weights would have to round them
+                W.add_(torch.bmm(dz, given[n]), alpha=scale)
+            else:
+                W.baddbmm_(dz, given[n], alpha=scale)
             if b is not None:
                 b.add_(dz.sum(2, keepdim=True), alpha=scale)
             if before is not None:

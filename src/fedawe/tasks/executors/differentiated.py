@@ -13,6 +13,9 @@ from fedawe.core.errors import UserError
 from fedawe.tasks.executors.base import Batch, Kept, Loss
 from fedawe.tasks.layout import Layout
 
+# In what torch says of a function that vmap does not know, or does not know for the mixed types of autocast.
+UNSTACKED = ("vmap", "expected scalar type")
+
 
 class Differentiated(ABC):
     """What the executors that use autograd have in common."""
@@ -71,7 +74,7 @@ class Differentiated(ABC):
                         x[:, : self.d], x[:, self.d :], dict(kept), inputs, targets, weights, *drawn
                     )
             except RuntimeError as error:
-                if "vmap" not in str(error):
+                if not any(words in str(error) for words in UNSTACKED):
                     raise
                 self.stackable = False  # one after another from now on
             else:
@@ -131,9 +134,16 @@ def checked_loss(loss: Loss, outputs: Tensor, targets: Tensor) -> Tensor:
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """Says in words of ours what batch normalisation says of a batch of one sample."""
+    """Says in words of ours what batch normalisation says of a batch of one sample, and oneDNN of a type it lacks."""
     try:
         yield
+    except RuntimeError as error:
+        # oneDNN has LSTMs in bfloat16 for some processors only.
+        if "could not create a primitive" not in str(error) or not torch.is_autocast_enabled("cpu"):
+            raise
+        raise UserError(
+            "precision is bfloat16, in which this processor cannot compute the network; use float32"
+        ) from None
     except ValueError as error:
         if "more than 1 value per channel" not in str(error):
             raise

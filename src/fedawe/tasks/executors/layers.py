@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from fedawe.tasks.executors.base import Batch, Kept, Loss, masks
+from fedawe.tasks.executors.base import Batch, Kept, Loss, masks, rounded_to
 from fedawe.tasks.executors.differentiated import Differentiated, explained, step
 from fedawe.tasks.executors.pooled import joined
 from fedawe.tasks.executors.program import Program, group_norm
@@ -101,7 +101,8 @@ class Layers(Differentiated):
 
     def _run(self, inputs: Tensor, named: Named, training: bool, alone: bool, keep: Sequence[Tensor] = ()) -> Tensor:
         """`alone`: one client, so that the layout can be chosen; under vmap torch chooses it."""
-        single = alone and inputs.device.type == "cpu" and inputs.dtype == torch.float32
+        # Neither our kernels nor oneDNN's layout know the rounded numbers of autocast.
+        single = alone and inputs.device.type == "cpu" and inputs.dtype == torch.float32 and rounded_to(inputs) is None
         program = self.joined if single and self.joined is not None else self.program
         blocked = single and self.blocks and torch.backends.mkldnn.is_available()
         if alone and self.channels_last and inputs.ndim == 4:

@@ -45,6 +45,9 @@ def batch_norm(
     training: bool,
 ) -> Tensor:
     """Batch normalisation; without running statistics those of the batch are used in evaluation too."""
+    if mean is not None and h.dtype != mean.dtype:  # under autocast; vmap wants one type
+        wide = functional.batch_norm(h.to(mean.dtype), mean, var, weight, bias, training, momentum, eps)
+        return wide.to(h.dtype)
     return functional.batch_norm(h, mean, var, weight, bias, training or mean is None, momentum, eps)
 
 
