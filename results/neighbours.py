@@ -13,7 +13,7 @@ SVHN must have been added before, with `fedawe data`. The same command resumes.
 
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -115,6 +115,11 @@ def label_of(text: str) -> str:
     return next(iter(experiment_of(SEARCH, [text], (0,)).algorithms))
 
 
+def only(frame: pd.DataFrame, texts: Iterable[str]) -> pd.DataFrame:
+    """The runs of these; a folder may have others that are not asked for any more."""
+    return frame[frame.label.isin([label_of(text) for text in texts])]
+
+
 def summary(frame: pd.DataFrame, label: str, metric: str, window: int) -> dict[int, float]:
     """Percent by seed: the mean over the evaluations of the last rounds of every complete run."""
     runs = frame[(frame.label == label) & (frame.status == "complete")]
@@ -132,18 +137,27 @@ def chosen(frame: pd.DataFrame, grids: Sequence[Grid]) -> dict[str, str]:
     return best
 
 
-def searched(out: Path, dynamics: str) -> tuple[pd.DataFrame, list[Grid]]:
-    """All trials of a fleet, and the grids as they are in the end."""
+def searched(found: Callable[[Sequence[Grid]], pd.DataFrame]) -> tuple[pd.DataFrame, list[Grid]]:
+    """All trials of a fleet, and the grids as they are in the end; `found` gives the runs of some grids."""
     grids = [Grid.first(algorithm) for algorithm in ALGORITHMS]
     while True:
-        texts = [text for grid in grids for text in grid.trials]
-        experiment_of(replace(SEARCH, dynamics=dynamics), texts, SEARCH_SEEDS).run(out, jobs=2, warn=print)
-        frame = fedawe.load(out).frame()
+        frame = found(grids)
         best = chosen(frame, grids)
         wider = [grid.extended(best[grid.algorithm]) for grid in grids]
         if wider == grids:
             return frame, grids
         grids = wider
+
+
+def search(out: Path, dynamics: str) -> tuple[pd.DataFrame, list[Grid]]:
+    """The same, run."""
+
+    def found(grids: Sequence[Grid]) -> pd.DataFrame:
+        texts = [text for grid in grids for text in grid.trials]
+        experiment_of(replace(SEARCH, dynamics=dynamics), texts, SEARCH_SEEDS).run(out, jobs=2, warn=print)
+        return only(fedawe.load(out).frame(), texts)
+
+    return searched(found)
 
 
 def at_edge(grid: Grid, text: str) -> str:
@@ -213,11 +227,13 @@ def markdown(made: list[dict[str, object]]) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-def write(fleet: str, trials: pd.DataFrame, final: pd.DataFrame, grids: Sequence[Grid]) -> None:
-    """The tables of a fleet."""
+def tables(fleet: str, trials: pd.DataFrame, final: pd.DataFrame, grids: Sequence[Grid]) -> dict[str, str]:
+    """The tables of a fleet, by the names of their files."""
     best = chosen(trials, grids)
-    (KEPT / f"{fleet}.md").write_text(markdown(rows(final, best, grids)), encoding="utf-8")
-    (KEPT / f"{fleet}-search.md").write_text(markdown(trials_table(trials, best, grids)), encoding="utf-8")
+    return {
+        f"{fleet}.md": markdown(rows(final, best, grids)),
+        f"{fleet}-search.md": markdown(trials_table(trials, best, grids)),
+    }
 
 
 def main() -> None:
@@ -230,13 +246,14 @@ def main() -> None:
     kept = []
     for fleet, dynamics in (("sine", "sine"), ("phones", str(phones))):
         began = time.monotonic()
-        frame, grids = searched(out / f"{fleet}-search", dynamics)
+        frame, grids = search(out / f"{fleet}-search", dynamics)
         best = chosen(frame, grids)
         experiment_of(replace(FINAL, dynamics=dynamics), list(best.values()), FINAL_SEEDS).run(
             out / fleet, jobs=2, warn=print
         )
-        kept += [frame, fedawe.load(out / fleet).frame()]
-        write(fleet, kept[-2], kept[-1], grids)
+        kept += [frame, only(fedawe.load(out / fleet).frame(), best.values())]
+        for name, table in tables(fleet, kept[-2], kept[-1], grids).items():
+            (KEPT / name).write_text(table, encoding="utf-8")
         print(f"{fleet}: {time.monotonic() - began:.0f} s", flush=True)
     keep(kept, COLUMNS, KEPT / "evaluations.csv.gz")
 

@@ -1,68 +1,91 @@
 """What docs/results.md shows is what lies in results/, and that follows from the evaluations that lie there too."""
 
+import importlib.util
 import re
+import sys
 from pathlib import Path
+from types import ModuleType
 
+import numpy as np
 import pandas as pd
 import pytest
 
-from fedawe.paper.plan import DYNAMICS, NAMES, Plan
-from fedawe.paper.presets import presets
-
 ROOT = Path(__file__).parent.parent
-KEPT = ROOT / "results" / "mini"
+KEPT = ROOT / "results"
 PAGE = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
-DATA = ("svhn", "cifar10")
+FLEETS = ("sine", "phones")
 
 
 @pytest.fixture(scope="module")
 def evaluations() -> pd.DataFrame:
-    return pd.read_csv(KEPT / "evaluations.csv.gz")
+    return pd.read_csv(KEPT / "neighbours" / "evaluations.csv.gz")
 
 
-def window(frame: pd.DataFrame, folder: str, label: str, metric: str = "test_accuracy") -> pd.Series:
-    """Percent by seed: the mean over the evaluations of the last 50 rounds."""
-    runs = frame[(frame.folder == folder) & (frame.label == label) & (frame.status == "complete")]
-    last = runs[runs["round"] > runs["round"].max() - 50]
-    return 100 * last.groupby("seed")[metric].mean()
-
-
-def labels(data: str, dynamics: str) -> dict[str, str]:
-    return {each.name: each.label for each in Plan(presets()["mini"]).planned(data, dynamics).variants}
+@pytest.fixture(scope="module")
+def script() -> ModuleType:
+    """results/neighbours.py."""
+    sys.path.insert(0, str(KEPT))
+    try:
+        spec = importlib.util.spec_from_file_location("neighbours", KEPT / "neighbours.py")
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules["neighbours"] = module  # where its dataclasses look for their annotations
+        spec.loader.exec_module(module)
+    finally:
+        sys.path.remove(str(KEPT))
+    return module
 
 
 def test_every_table_on_the_page_is_the_one_that_was_made() -> None:
     shown = re.findall(r"<!-- (\S+\.md) -->\n(.*?)\n<!-- end -->", PAGE, flags=re.DOTALL)
-    assert {f"table2-{data}.md" for data in DATA} <= {name for name, _ in shown}
+    assert {f"neighbours/{fleet}.md" for fleet in FLEETS} <= {name for name, _ in shown}
     for name, text in shown:
         assert text.strip() == (KEPT / name).read_text(encoding="utf-8").strip(), name
 
 
 def test_every_sentence_quoted_on_the_page_was_said() -> None:
-    said = " ".join(path.read_text(encoding="utf-8") for path in KEPT.glob("*.txt")).split()
+    said = " ".join(path.read_text(encoding="utf-8") for path in KEPT.glob("*/*.txt")).split()
     quotes = [line.removeprefix("> ") for line in PAGE.splitlines() if line.startswith("> ")]
     assert quotes
     for quote in quotes:
         assert quote in " ".join(said), quote
 
 
-@pytest.mark.parametrize("data", DATA)
-def test_table_2_follows_from_the_evaluations(evaluations: pd.DataFrame, data: str) -> None:
-    table = pd.read_csv(KEPT / f"table2-{data}.csv").set_index(["setting", "algorithm"])
-    for dynamics in DYNAMICS:
-        for name, label in labels(data, dynamics).items():
-            row = table.loc[dynamics, NAMES[name]]
-            values = window(evaluations, f"{data}-{dynamics}", label)
-            assert len(values) == row.test_here_seeds
-            if len(values):
-                assert row.test_here == pytest.approx(values.mean(), abs=2e-4)
-            if len(values) > 1:
-                assert row.test_here_std == pytest.approx(values.std(), abs=2e-4)
+@pytest.mark.parametrize("fleet", FLEETS)
+def test_the_tables_follow_from_the_evaluations(evaluations: pd.DataFrame, script: ModuleType, fleet: str) -> None:
+    trials, final = (evaluations[evaluations.folder == name] for name in (f"{fleet}-search", fleet))
+    _, grids = script.searched(lambda _: trials)
+    made = script.tables(fleet, trials, final, grids)
+    assert set(made) == {f"{fleet}.md", f"{fleet}-search.md"}
+    for name, table in made.items():
+        assert table == (KEPT / "neighbours" / name).read_text(encoding="utf-8")
 
 
-def test_all_runs_of_table_2_are_there(evaluations: pd.DataFrame) -> None:
-    for data in DATA:
-        for dynamics in DYNAMICS:
-            runs = evaluations[evaluations.folder == f"{data}-{dynamics}"]
-            for label in labels(data, dynamics).values():
-                assert sorted(runs[runs.label == label].seed.unique()) == [3, 4, 6]
+@pytest.mark.parametrize("fleet", FLEETS)
+def test_accuracies_are_means_over_the_last_rounds(evaluations: pd.DataFrame, script: ModuleType, fleet: str) -> None:
+    """Computed anew with numpy, from the rates that the table names."""
+    lines = (KEPT / "neighbours" / f"{fleet}.md").read_text(encoding="utf-8").splitlines()
+    heads = [cell.strip() for cell in lines[0].strip("|").split("|")]
+    assert len(lines) == 2 + len(script.ALGORITHMS)
+    for line in lines[2:]:
+        row = dict(zip(heads, (cell.strip() for cell in line.strip("|").split("|")), strict=True))
+        joint = "," if ":" in row["algorithm"] else ":"
+        label = script.label_of(f"{row['algorithm']}{joint}{row['rates']}")
+        runs = evaluations[(evaluations.folder == fleet) & (evaluations.label == label)]
+        means = []
+        for seed in (3, 4, 6):
+            one = runs[runs.seed == seed]
+            window = one[one["round"] > 250]
+            assert len(window) == 25
+            assert len({n % 20 for n in window["round"]}) == 10
+            means.append(100 * window.test_accuracy.mean())
+        assert row["test accuracy"] == f"{np.mean(means):.1f} ± {np.std(means, ddof=1):.1f}"
+
+
+def test_no_trial_was_evaluated_on_the_test_set(evaluations: pd.DataFrame) -> None:
+    trials = evaluations[evaluations.folder.str.endswith("-search")]
+    assert trials.test_accuracy.isna().all()
+    assert trials.validation_accuracy.notna().all()
+    assert set(trials.seed) == {0, 1}
+    assert set(evaluations[evaluations.folder.isin(FLEETS)].seed) == {3, 4, 6}
