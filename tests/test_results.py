@@ -89,3 +89,16 @@ def test_no_trial_was_evaluated_on_the_test_set(evaluations: pd.DataFrame) -> No
     assert trials.validation_accuracy.notna().all()
     assert set(trials.seed) == {0, 1}
     assert set(evaluations[evaluations.folder.isin(FLEETS)].seed) == {3, 4, 6}
+
+
+SETTINGS = {"0.1", "0.2", "0.3", "0.4", "0.5", "0.001"}  # of the runs
+
+
+def test_every_number_in_the_sentences_is_in_a_table() -> None:
+    """With one digit after the point, as the tables have them."""
+    prose = re.sub(r"<!-- (\S+\.md) -->\n(.*?)\n<!-- end -->", "", PAGE, flags=re.DOTALL)
+    tables = " ".join(path.read_text(encoding="utf-8") for path in KEPT.glob("*/*.[mt][dx]*"))
+    known = set(re.findall(r"\d+\.\d+", tables))
+    found = set(re.findall(r"\d+\.\d+", prose)) - SETTINGS
+    assert len(found) > 20
+    assert found <= known, found - known

@@ -112,7 +112,7 @@ def choose(found: Sequence[Candidate]) -> Candidate:
     calm = [one for one in others if one.multiplier is None] or others
     return min(
         calm,
-        # What FedVARP takes back of an old update it divides by the active clients: less stable (docs/results.md).
+        # On a trace with long absences FedVARP was behind MIFA (docs/results.md).
         key=lambda one: one.bias + ENOUGH * one.keeps_models + CHEAP * isinstance(one.algorithm, FedVARP),
     )
 
