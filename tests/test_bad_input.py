@@ -105,7 +105,8 @@ COMMANDS = [  # (arguments, what the line must say)
     ("reproduce all --preset smoke --trace none.csv", "none.csv: no such file"),
     ("reproduce table2 --data none", "the data set svhn is not in none; download it (fedawe data download svhn)"),
     ("reproduce fig4 --data none", "the data set cifar10 is not in none"),
-    ("reproduce all --preset paper --data none", "no rates have been searched for on svhn at the size of paper"),
+    ("reproduce all --preset paper --data none", "the data set svhn is not in none"),
+    ("reproduce table2 --rates tuned --data none", "no rates have been searched for on svhn at the size of mini"),
     ("fly", "fly"),
 ]
 

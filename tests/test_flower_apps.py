@@ -186,7 +186,7 @@ def test_any_app_can_be_replayed_by_its_client(tmp_path: Path, monkeypatch: pyte
 def test_the_example_is_an_app_with_every_option(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     app = tomllib.loads((EXAMPLE / "pyproject.toml").read_text())["tool"]["flwr"]["app"]
     agreed = "algorithm clients num-rounds timeout quorum seed eta0 steps batch model alpha out max-norm max-versions"
-    assert {*agreed.split(), "max-statistics", "authenticated"} == set(app["config"])
+    assert {*agreed.split(), "precision", "max-statistics", "authenticated"} == set(app["config"])
     for name, value in digits.DEFAULTS.items():
         assert app["config"][name] == value
     monkeypatch.syspath_prepend(EXAMPLE)

@@ -32,7 +32,7 @@ class Layers(Differentiated):
         self.program, self.random = program, any(program.dropped)
         self.joined = joined(program, shapes)  # for one client on a processor, in float32
         self.blocks = self.joined is None and program.suits_blocks(lambda name: shapes[name][0])
-        self.channels_last = functional.conv2d in functions and (group_norm in functions or self.joined is not None)
+        self.channels_last = functional.conv2d in functions and group_norm in functions
         self.stackable = lstm not in functions  # torch would compute its clients one by one, and slower
         self.dropped: dict[torch.Size, list[torch.Size]] = {}  # shape of the inputs -> what its dropout layers receive
 
@@ -105,7 +105,7 @@ class Layers(Differentiated):
         single = alone and inputs.device.type == "cpu" and inputs.dtype == torch.float32 and rounded_to(inputs) is None
         program = self.joined if single and self.joined is not None else self.program
         blocked = single and self.blocks and torch.backends.mkldnn.is_available()
-        if alone and self.channels_last and inputs.ndim == 4:
+        if inputs.ndim == 4 and (program is self.joined or (alone and self.channels_last)):
             inputs = inputs.contiguous(memory_format=torch.channels_last)
         with explained():
             return program.run(inputs, named, training, _dropping(keep), blocked)

@@ -13,7 +13,7 @@ from typing import Any
 import llvmlite.binding as llvm
 from llvmlite import ir
 
-from fedawe.tasks.executors.pooled import LANES  # what one instruction of AVX2 computes
+from fedawe.tasks.executors.vectors import LANES
 
 NUMBER, WHOLE, BYTE, SHORT = ir.FloatType(), ir.IntType(64), ir.IntType(8), ir.IntType(32)
 NUMBERS, BYTES = ir.VectorType(NUMBER, LANES), ir.VectorType(BYTE, LANES)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from llvmlite import ir
 
 from fedawe.tasks.executors.machine_code import BYTES, NUMBER, NUMBERS, SHORT, WHOLE, Code, Whole
-from fedawe.tasks.executors.pooled import LANES, piece_of
+from fedawe.tasks.executors.vectors import LANES, piece_of
 
 STRIDES = ("by_image", "by_row", "by_column", "by_channel")  # of g
 

@@ -13,28 +13,12 @@ from torch import Tensor
 from torch.nn import functional
 
 from fedawe.tasks.executors.program import Node, Program
+from fedawe.tasks.executors.vectors import LANES, suits
 
 if TYPE_CHECKING:
     from fedawe.tasks.executors.pool_kernels import Layer
 
-LANES = 8  # numbers in a vector of the kernels
-WIDEST = 96  # numbers that are summed in registers
 NEAR = 28 * 1024  # bytes that stay in the nearest cache of a processor
-
-
-def piece_of(n: int) -> int | None:
-    """The longest piece, of whole vectors, in which n numbers can be summed; None if there is none."""
-    return next((each for each in range(WIDEST, 0, -LANES) if n % each == 0), None)
-
-
-def suits(inputs: int, outputs: int, rows: int, columns: int, first: bool) -> bool:
-    """Whether there are kernels for a convolution of so many channels and such a window.
-
-    `first`: it is a layer whose input needs no gradient.
-    """
-    if outputs % LANES:
-        return False
-    return piece_of(columns * inputs) is not None or (first and rows * columns * inputs <= WIDEST)
 
 
 class ConvolvedPooled(torch.autograd.Function):

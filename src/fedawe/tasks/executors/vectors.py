@@ -1,0 +1,19 @@
+"""What fits into the vectors of a processor: the sizes for which there are kernels."""
+
+LANES = 8  # numbers in a vector: what one instruction of AVX2 computes
+WIDEST = 96  # numbers that are summed in registers
+
+
+def piece_of(n: int) -> int | None:
+    """The longest piece, of whole vectors, in which n numbers can be summed; None if there is none."""
+    return next((each for each in range(WIDEST, 0, -LANES) if n % each == 0), None)
+
+
+def suits(inputs: int, outputs: int, rows: int, columns: int, first: bool) -> bool:
+    """Whether there are kernels for a convolution of so many channels and such a window.
+
+    `first`: it is a layer whose input needs no gradient.
+    """
+    if outputs % LANES:
+        return False
+    return piece_of(columns * inputs) is not None or (first and rows * columns * inputs <= WIDEST)
