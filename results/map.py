@@ -14,6 +14,7 @@ import dataclasses
 import functools
 import gzip
 import itertools
+import shutil
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -29,7 +30,7 @@ import scipy.stats
 from matplotlib.figure import Figure
 
 import fedawe
-from fedawe.audit import influence
+from fedawe.audit import audit
 from fedawe.core.rng import rng
 from fedawe.experiments.build import experiment_of
 from fedawe.experiments.settings import Settings
@@ -39,6 +40,7 @@ from fedawe.tasks.data.labelled import Data, Role
 from fedawe.tasks.synthetic import Synthetic
 
 KEPT = Path(__file__).parent / "map"
+PAGES = Path(__file__).parent.parent / "docs"
 Array = npt.NDArray[np.float64]
 BASELINE = "fedavg"
 RULES = ("fedau", "fedawe", "fedawe:clip=0.5", "mifa", "fedvarp", "f3ast", "fedavg-known")
@@ -56,12 +58,13 @@ NAMES = {
 CLIENTS, MEAN = 100, 0.3
 SPREADS = {"equal": 0.0, "mild": 0.1, "strong": 0.2, "extreme": 0.3}  # standard deviation of the base probabilities
 LEAST = 0.02  # of a base probability
-LOCAL = {"digits": (0.4, 0.8, 1.6), "synthetic": (0.03, 0.1, 0.3, 1.0)}  # eta0
-SERVER = {"digits": (0.25, 0.5, 1.0, 2.0, 4.0), "synthetic": (1.0, 2.0, 4.0)}  # eta_g
+LOCAL = {"digits": (0.4, 0.8, 1.6), "synthetic": (0.03, 0.1, 0.3, 1.0, 3.0)}  # eta0
+SERVER = {"digits": (0.25, 0.5, 1.0, 2.0, 4.0), "synthetic": (1.0, 2.0, 4.0, 8.0)}  # eta_g
 WINDOW, EVERY = 60, 3  # 20 evaluations, one at each phase of the period of 20
 HORIZONS = (100, 300, 1000)
 STEPS, BATCH, VALIDATION, SEARCH_ROUNDS = 5, 8, 0.2, 150
 SEARCH_SEEDS = (0, 1)
+SAFE = 5  # points of validation accuracy that the next larger rate may cost
 SEEDS = 3
 BANDS = ((3, "below 3 %"), (8, "3 to 8 %"), (15, "8 to 15 %"), (101, "15 % and more"))
 HALVES = (("below 8 %", 0.0, 0.08), ("8 % and more", 0.08, 2.0))
@@ -189,27 +192,39 @@ def experiment_at(fleet: Fleet, seed: int, texts: Sequence[str], searching: bool
     return dataclasses.replace(found, p=p)
 
 
-def audited(fleet: Fleet, seed: int, rounds: int) -> dict[str, float]:
-    """What the audit says of FedAvg after so many rounds.
+def audited(fleet: Fleet, seed: int, rounds: int) -> dict[str, Any]:
+    """What the audit says of the fleet after so many rounds.
 
-    bias        the audit's number, among clients that are ever active
-    label bias  the part of the labels, weighted by the influence of the clients that have them, which would have to
-                change to be as the mean over all clients
+    advice      the rule to run
+    bias        of FedAvg, among clients that are ever active; bias_... of other rules (a clip cannot be audited)
+    label_bias  the part of the labels, weighted by the influence that their clients have under FedAvg, which would have
+                to change to make them as they are on average over all clients
+    never       how many clients are never active
     """
     population = experiment_at(fleet, seed, [BASELINE]).population(seed)
     trace = population.trace.first(rounds)
-    found = influence(fedawe.FedAvg(), trace)
-    labels = np.asarray(population.task.frequencies)
-    moved = np.abs(found.shares @ labels - labels.mean(0)).sum() / 2
+    found = audit(trace)
     seen = np.asarray(trace.on.any(0))
-    return {"bias": found.among(seen), "label_bias": float(moved), "never": float((~seen).sum())}
+    labels = np.asarray(population.task.frequencies)
+    moved = np.abs(found.influences[BASELINE].shares @ labels - labels.mean(0)).sum() / 2
+    biases = {f"bias_{rule}": found.influences[rule].among(seen) for rule in RULES if rule in found.influences}
+    return {
+        "advice": found.advice.algorithm,
+        "bias": found.influences[BASELINE].among(seen),
+        **biases,
+        "label_bias": float(moved),
+        "never": int((~seen).sum()),
+    }
+
+
+def grid_of(data: str) -> list[tuple[float, float]]:
+    """All pairs of eta0 and eta_g."""
+    return list(itertools.product(LOCAL[data], SERVER[data]))
 
 
 def trials(data: str, algorithm: str) -> list[str]:
     """The algorithm with every pair of rates."""
-    joint = "," if ":" in algorithm else ":"
-    grid = itertools.product(LOCAL[data], SERVER[data])
-    return [f"{algorithm}{joint}eta0={eta0},eta_g={eta_g}" for eta0, eta_g in grid]
+    return [text_of(algorithm, f"{eta0} {eta_g}") for eta0, eta_g in grid_of(data)]
 
 
 @functools.cache
@@ -237,20 +252,34 @@ def search(out: Path, data: str) -> pd.DataFrame:
         found.append(window_means(folder, fleet.rounds))
     known = {label: pair for pair, label in texts.items()}
     frame = pd.concat(found)
-    frame = frame[frame.label.isin(known)]  # a grid that was tried before may have left others
+    frame = frame[frame.label.isin(known)].copy()  # a grid that was tried before may have left others
     frame["algorithm"] = [known[label][0] for label in frame.label]
     frame["rates"] = [known[label][1].rpartition("eta0=")[2].replace(",eta_g=", " ") for label in frame.label]
     return frame.assign(data=data)[["data", "algorithm", "rates", "seed", "validation_accuracy"]]
 
 
 def chosen(searched: pd.DataFrame, data: str) -> dict[str, str]:
-    """The rates of every algorithm, "eta0 eta_g", by validation accuracy; no trial of which a seed diverged."""
+    """The rates of every algorithm, "eta0 eta_g": the best by validation accuracy of those that are safe.
+
+    They are used on other fleets too. They are safe if the next larger eta0 or eta_g of the grid costs at most `SAFE`
+    points; a trial of which a seed diverged has no accuracy.
+    """
     best = {}
     for algorithm in ALGORITHMS:
         own = searched[(searched.data == data) & (searched.algorithm == algorithm)]
         found = own.groupby("rates").validation_accuracy.agg(["mean", "size"])
-        best[algorithm] = str(found[found["size"] == len(SEARCH_SEEDS)]["mean"].idxmax())
+        whole = found[found["size"] == len(SEARCH_SEEDS)]["mean"].to_dict()
+        accuracy = {rates: 100 * whole.get(f"{rates[0]} {rates[1]}", 0.0) for rates in grid_of(data)}
+        safe = {rates: value for rates, value in accuracy.items() if _is_safe(accuracy, data, *rates)}
+        eta0, eta_g = max(safe, key=lambda rates: safe[rates])
+        best[algorithm] = f"{eta0} {eta_g}"
     return best
+
+
+def _is_safe(accuracy: Mapping[tuple[float, float], float], data: str, eta0: float, eta_g: float) -> bool:
+    larger = [(each, eta_g) for each in LOCAL[data] if each > eta0][:1]
+    larger += [(eta0, each) for each in SERVER[data] if each > eta_g][:1]
+    return all(accuracy[rates] >= accuracy[eta0, eta_g] - SAFE for rates in larger)
 
 
 def text_of(algorithm: str, rates: str) -> str:
@@ -362,10 +391,28 @@ def fleets_table(frame: pd.DataFrame, rounds: int = 300) -> list[dict[str, str]]
             "p tied to labels": "" if one.spread == "equal" else "yes" if one.tied else "no",
             "bias (%)": f"{100 * own.bias.mean():.1f}",
             "label bias (%)": f"{100 * own.label_bias.mean():.1f}",
+            "the audit advises": advised(own.advice),
             "FedAvg (%)": f"{100 * own.test_accuracy.mean():.1f}",
         }
         mine = found[(found.fleet == fleet) & (found["rounds"] == rounds)]
         made.append({**row, **{NAMES[rule]: bold(mean_of(mine[mine.algorithm == rule].gain)) for rule in RULES}})
+    return made
+
+
+def advised(advice: pd.Series) -> str:
+    """What the audit advises, seed by seed; the most frequent first."""
+    return ", ".join(NAMES[name] for name in advice.value_counts().index)
+
+
+def rest_table(frame: pd.DataFrame, rounds: int = 300) -> list[dict[str, str]]:
+    """The bias that every rule has itself, by the spread of base probabilities."""
+    own = frame[(frame.algorithm == BASELINE) & (frame["rounds"] == rounds)]
+    made = []
+    for spread in (*SPREADS, "paper"):
+        cells = own[own.spread == spread]
+        row = {"spread of p": spread, "cells": str(len(cells)), NAMES[BASELINE]: f"{100 * cells.bias.mean():.1f}"}
+        audited = [rule for rule in RULES if f"bias_{rule}" in cells]
+        made.append(row | {NAMES[rule]: f"{100 * cells[f'bias_{rule}'].mean():.1f}" for rule in audited})
     return made
 
 
@@ -422,6 +469,7 @@ def tables(frame: pd.DataFrame, searched: pd.DataFrame) -> dict[str, str]:
     made = {
         "rates": rates_table(searched),
         "fleets": fleets_table(frame),
+        "rest": rest_table(frame),
         "bands-digits": bands_table(frame, "digits"),
         "bands-synthetic": bands_table(frame, "synthetic"),
         "bands-worst": bands_table(frame, "digits", "worst_gain"),
@@ -485,8 +533,9 @@ def write() -> None:
         (KEPT / name).write_text(text, encoding="utf-8")
     drawn = figure(frame)
     drawn.savefig(KEPT / "map.png", dpi=130)
-    with matplotlib.rc_context({"svg.hashsalt": "map"}):
+    with matplotlib.rc_context({"svg.hashsalt": "map", "svg.fonttype": "none"}):
         drawn.savefig(KEPT / "map.svg", metadata={"Date": None})
+    shutil.copyfile(KEPT / "map.svg", PAGES / "map.svg")
 
 
 def main() -> None:

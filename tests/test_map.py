@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-import fedawe
 from fedawe.audit import audit
 
 ROOT = Path(__file__).parent.parent
@@ -82,10 +81,11 @@ def test_the_bias_is_what_the_audit_says(script: ModuleType, evaluations: pd.Dat
     seed = script.seeds_of(fleet)[0]
     population = script.experiment_at(fleet, seed, ["fedavg"]).population(seed)
     trace = population.trace.first(100)
-    found = audit(trace, algorithms={"fedavg": fedawe.FedAvg()})
+    found = audit(trace)
     row = evaluations[(evaluations.fleet == name) & (evaluations.seed == seed) & (evaluations["rounds"] == 100)].iloc[0]
     seen = trace.on.any(0)
     assert row.bias == pytest.approx(found.influences["fedavg"].among(seen), abs=1e-5)
+    assert row.advice == found.advice.algorithm
     labels = population.task.frequencies
     influence = sum(on / max(on.sum(), 1) for on in trace.on.astype(float))  # every round has one unit to share
     counted = sum(share * own for share, own in zip(influence / influence.sum(), labels, strict=True))
