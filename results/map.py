@@ -5,15 +5,18 @@ different, and given to clients by the labels that they have or at random. Every
 fleet has, so that the cells of the map are independent. The rates of every rule were chosen once for each data set, at
 a fleet in the middle, by validation accuracy; every rule has as many trials.
 
-usage: python results/map.py OUT        run what is missing, and write evaluations, tables and figure to results/map
+usage: python results/map.py OUT [ROUNDS]    run what is missing, and write what was found to results/map
+       python results/map.py                 write tables and figure anew from the evaluations that are kept
 
-OUT is a folder for the runs. The same command resumes.
+OUT is a folder for the runs. The same command resumes. ROUNDS limits the rounds of all runs; a later call without it
+extends them.
 """
 
 import dataclasses
 import functools
 import gzip
 import itertools
+import re
 import shutil
 import sys
 import time
@@ -293,21 +296,17 @@ def horizons(fleet: Fleet) -> list[int]:
     return [rounds for rounds in HORIZONS if rounds <= fleet.rounds]
 
 
-def run(out: Path, fleet: Fleet, best: Mapping[str, str]) -> pd.DataFrame:
-    """One row for every algorithm, seed and number of rounds."""
+def run(out: Path, fleet: Fleet, seed: int, best: Mapping[str, str]) -> pd.DataFrame:
+    """One row for every algorithm and number of rounds."""
     texts = {label_of(text_of(name, rates)): name for name, rates in best.items()}
-    found = []
-    for seed in seeds_of(fleet):
-        folder = out / fleet.name / str(seed)
-        experiment_at(fleet, seed, [text_of(*pair) for pair in best.items()]).run(folder, jobs=1, warn=print)
-        for rounds in horizons(fleet):
-            frame = window_means(folder, rounds)
-            frame["algorithm"] = [texts[label] for label in frame.label]
-            found.append(frame.assign(rounds=rounds, **audited(fleet, seed, rounds)))
-    fields = {name: getattr(fleet, name) for name in ("name", "data", "alpha", "spread", "tied")}
-    return (
-        pd.concat(found).drop(columns="label").rename(columns=short).assign(**fields).rename(columns={"name": "fleet"})
-    )
+    folder, found = out / fleet.name / str(seed), []
+    experiment_at(fleet, seed, [text_of(*pair) for pair in best.items()]).run(folder, jobs=1, warn=print)
+    for rounds in horizons(fleet):
+        frame = window_means(folder, rounds)
+        frame["algorithm"] = [texts[label] for label in frame.label]
+        found.append(frame.assign(rounds=rounds, **audited(fleet, seed, rounds)))
+    fields = {name: getattr(fleet, name) for name in ("data", "alpha", "spread", "tied")}
+    return pd.concat(found).drop(columns="label").rename(columns=short).assign(fleet=fleet.name, **fields)
 
 
 def short(column: str) -> str:
@@ -376,7 +375,7 @@ def rates_table(searched: pd.DataFrame) -> list[dict[str, str]]:
     return made
 
 
-def fleets_table(frame: pd.DataFrame, rounds: int = 300) -> list[dict[str, str]]:
+def fleets_table(frame: pd.DataFrame, rounds: int) -> list[dict[str, str]]:
     """Every fleet: what the audit says, FedAvg, and what each rule has over it; the least label bias first."""
     found, made = gains(frame), []
     base = frame[(frame.algorithm == BASELINE) & (frame["rounds"] == rounds)]
@@ -386,6 +385,8 @@ def fleets_table(frame: pd.DataFrame, rounds: int = 300) -> list[dict[str, str]]
         one = own.iloc[0]
         row = {
             "data": data,
+            "rounds": str(rounds),
+            "seeds": str(len(own)),
             "alpha": f"{one.alpha:g}",
             "spread of p": one.spread,
             "p tied to labels": "" if one.spread == "equal" else "yes" if one.tied else "no",
@@ -404,19 +405,26 @@ def advised(advice: pd.Series) -> str:
     return ", ".join(NAMES[name] for name in advice.value_counts().index)
 
 
-def rest_table(frame: pd.DataFrame, rounds: int = 300) -> list[dict[str, str]]:
+def rest_table(frame: pd.DataFrame, rounds: int) -> list[dict[str, str]]:
     """The bias that every rule has itself, by the spread of base probabilities."""
     own = frame[(frame.algorithm == BASELINE) & (frame["rounds"] == rounds)]
     made = []
     for spread in (*SPREADS, "paper"):
         cells = own[own.spread == spread]
-        row = {"spread of p": spread, "cells": str(len(cells)), NAMES[BASELINE]: f"{100 * cells.bias.mean():.1f}"}
+        if cells.empty:
+            continue
+        row = {
+            "rounds": str(rounds),
+            "spread of p": spread,
+            "cells": str(len(cells)),
+            NAMES[BASELINE]: f"{100 * cells.bias.mean():.1f}",
+        }
         audited = [rule for rule in RULES if f"bias_{rule}" in cells]
         made.append(row | {NAMES[rule]: f"{100 * cells[f'bias_{rule}'].mean():.1f}" for rule in audited})
     return made
 
 
-def bands_table(frame: pd.DataFrame, data: str, metric: str = "gain", rounds: int = 300) -> list[dict[str, str]]:
+def bands_table(frame: pd.DataFrame, rounds: int, data: str, metric: str = "gain") -> list[dict[str, str]]:
     """The gain of every rule, by bands of label bias: means over the cells of all fleets in a band."""
     found = gains(frame)
     found = found[(found.data == data) & (found["rounds"] == rounds)]
@@ -426,18 +434,25 @@ def bands_table(frame: pd.DataFrame, data: str, metric: str = "gain", rounds: in
         own = found[bands == band]
         if len(own):
             cells = own.drop_duplicates(["fleet", "seed"])
-            row = {"label bias": band, "cells": str(len(cells)), "bias (%)": f"{100 * cells.bias.mean():.0f}"}
+            row = {
+                "rounds": str(rounds),
+                "label bias": band,
+                "cells": str(len(cells)),
+                "bias (%)": f"{100 * cells.bias.mean():.0f}",
+            }
             each = {NAMES[rule]: interval(mean_of(own[own.algorithm == rule][metric])) for rule in RULES}
             made.append(row | each)
     return made
 
 
-def numbers_table(frame: pd.DataFrame, rounds: int = 300) -> list[dict[str, str]]:
+def numbers_table(frame: pd.DataFrame, rounds: int) -> list[dict[str, str]]:
     """How well each number of the audit tells the gain of each rule: squared correlation over cells, and slopes."""
     found, made = gains(frame), []
     for data, rule in itertools.product(MIDDLE, RULES):
         own = found[(found.data == data) & (found["rounds"] == rounds) & (found.algorithm == rule)]
-        row = {"data": data, "rule": NAMES[rule]}
+        if own.fleet.nunique() < 3:
+            continue
+        row = {"data": data, "rounds": str(rounds), "rule": NAMES[rule]}
         for name, said in (("bias", "bias"), ("label_bias", "label bias")):
             line = scipy.stats.linregress(10 * own[name], own.gain)
             half = scipy.stats.t.ppf(0.975, len(own) - 2) * line.stderr
@@ -452,9 +467,9 @@ def numbers_table(frame: pd.DataFrame, rounds: int = 300) -> list[dict[str, str]
 def horizons_table(frame: pd.DataFrame) -> list[dict[str, str]]:
     """How the gain changes with the number of rounds, for fleets of little and of much label bias."""
     found, made = gains(frame), []
-    at_300 = found[found["rounds"] == 300].groupby("fleet").label_bias.mean()
+    biased = found[found["rounds"] == common(frame)].groupby("fleet").label_bias.mean()
     for data, (said, low, high) in itertools.product(MIDDLE, HALVES):
-        fleets = at_300[(at_300 >= low) & (at_300 < high)].index
+        fleets = biased[(biased >= low) & (biased < high)].index
         for rounds in HORIZONS:
             own = found[(found.data == data) & (found["rounds"] == rounds) & found.fleet.isin(fleets)]
             if len(own):
@@ -464,19 +479,25 @@ def horizons_table(frame: pd.DataFrame) -> list[dict[str, str]]:
     return made
 
 
+def common(frame: pd.DataFrame) -> int:
+    """The largest number of rounds after which all cells were read."""
+    return int(frame.groupby(["fleet", "seed"])["rounds"].max().min())
+
+
 def tables(frame: pd.DataFrame, searched: pd.DataFrame) -> dict[str, str]:
     """All tables, by the names of their files."""
+    rounds = common(frame)
     made = {
         "rates": rates_table(searched),
-        "fleets": fleets_table(frame),
-        "rest": rest_table(frame),
-        "bands-digits": bands_table(frame, "digits"),
-        "bands-synthetic": bands_table(frame, "synthetic"),
-        "bands-worst": bands_table(frame, "digits", "worst_gain"),
-        "numbers": numbers_table(frame),
+        "fleets": fleets_table(frame, rounds),
+        "rest": rest_table(frame, rounds),
+        "bands-digits": bands_table(frame, rounds, "digits"),
+        "bands-synthetic": bands_table(frame, rounds, "synthetic"),
+        "bands-worst": bands_table(frame, rounds, "digits", "worst_gain"),
+        "numbers": numbers_table(frame, rounds),
         "horizons": horizons_table(frame),
     }
-    return {f"{name}.md": markdown(rows) for name, rows in made.items()}
+    return {f"{name}.md": markdown(rows) for name, rows in made.items() if rows}
 
 
 def markdown(made: list[dict[str, str]]) -> str:
@@ -486,9 +507,9 @@ def markdown(made: list[dict[str, str]]) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-def figure(frame: pd.DataFrame, rounds: int = 300) -> Figure:
+def figure(frame: pd.DataFrame) -> Figure:
     """A panel for every rule: its gain over FedAvg against the label bias, a point with its interval for each fleet."""
-    found = gains(frame)
+    found, rounds = gains(frame), common(frame)
     found = found[found["rounds"] == rounds]
     made = Figure(figsize=(10, 5.4), layout="constrained")
     panels = made.subplots(2, 4, sharex=True, sharey=True).ravel()
@@ -499,12 +520,10 @@ def figure(frame: pd.DataFrame, rounds: int = 300) -> Figure:
         for _, own in found[found.algorithm == rule].groupby("fleet"):
             one, difference = own.iloc[0], mean_of(own.gain)
             assert difference is not None
-            assert difference.low is not None
-            assert difference.high is not None
             marker = "o" if one.data == "digits" else "s"
             ax.errorbar(
                 100 * own.label_bias.mean(), difference.mean, fmt=marker, markersize=4, linewidth=0.9,
-                yerr=[[difference.mean - difference.low], [difference.high - difference.mean]],
+                yerr=None if difference.high is None else difference.high - difference.mean,
                 color=colours[one.data, bool(one.tied)],
             )  # fmt: skip
         ax.set_title(NAMES[rule], fontsize=10)
@@ -526,11 +545,24 @@ def figure(frame: pd.DataFrame, rounds: int = 300) -> Figure:
     return made
 
 
+def shown(page: str, made: Mapping[str, str]) -> str:
+    """The page with these tables between its marks `<!-- NAME.md -->` and `<!-- end -->`."""
+    return re.sub(
+        r"(<!-- (\S+\.md) -->\n).*?(<!-- end -->)",
+        lambda found: found[1] + made[found[2]] + found[3],
+        page,
+        flags=re.DOTALL,
+    )
+
+
 def write() -> None:
-    """Tables and figure from what is kept."""
+    """Tables and figure from what is kept, and the tables of the page."""
     frame, searched = pd.read_csv(KEPT / "evaluations.csv.gz"), pd.read_csv(KEPT / "search.csv.gz")
-    for name, text in tables(frame, searched).items():
+    made = tables(frame, searched)
+    for name, text in made.items():
         (KEPT / name).write_text(text, encoding="utf-8")
+    page = PAGES / "map.md"
+    page.write_text(shown(page.read_text(encoding="utf-8"), made), encoding="utf-8")
     drawn = figure(frame)
     drawn.savefig(KEPT / "map.png", dpi=130)
     with matplotlib.rc_context({"svg.hashsalt": "map", "svg.fonttype": "none"}):
@@ -539,20 +571,23 @@ def write() -> None:
 
 
 def main() -> None:
-    """Search, run, write."""
-    out = Path(sys.argv[1])
+    """Search, run, write: one seed of every fleet, then the next of every fleet."""
+    if len(sys.argv) == 1:
+        write()
+        return
+    out, limit = Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else max(HORIZONS)
     KEPT.mkdir(exist_ok=True)
-    began, searched, kept = time.process_time(), [], []
-    best = {}
+    began, searched, kept, best = time.process_time(), [], [], {}
     for data in MIDDLE:
         searched.append(search(out, data))
         best[data] = chosen(searched[-1], data)
         print(f"{data}: {best[data]}, {time.process_time() - began:.0f} s", flush=True)
     save(pd.concat(searched), "search.csv.gz")
-    for fleet in FLEETS:
-        kept.append(run(out, fleet, best[fleet.data]))
+    for number, fleet in itertools.product(range(SEEDS), FLEETS):
+        seed, now = seeds_of(fleet)[number], dataclasses.replace(fleet, rounds=min(fleet.rounds, limit))
+        kept.append(run(out, now, seed, best[fleet.data]))
         save(pd.concat(kept), "evaluations.csv.gz")
-        print(f"{fleet.name}: {time.process_time() - began:.0f} s", flush=True)
+        print(f"{fleet.name}, seed {seed}: {time.process_time() - began:.0f} s", flush=True)
     write()
 
 
