@@ -45,6 +45,13 @@ class Whole:
         )
 
 
+    def negative_part(self) -> "Whole":
+        """-n of a negative number n, and 0 of others."""
+        builder, zero = self.code.builder, ir.Constant(WHOLE, 0)
+        below = builder.icmp_signed("<", self.value, zero)
+        return Whole(self.code, builder.select(below, builder.sub(zero, self.value), zero))
+
+
 class Code:
     """A function of arrays (kinds as in KINDS, by name) and whole numbers (by name)."""
 

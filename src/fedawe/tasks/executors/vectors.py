@@ -1,6 +1,10 @@
 """What fits into the vectors of a processor: the sizes for which there are kernels."""
 
-LANES = 8  # numbers in a vector: what one instruction of AVX2 computes
+import torch
+
+WIDE = torch.backends.cpu.get_cpu_capability() == "AVX512"
+LANES = 16 if WIDE else 8  # numbers in a vector: what one instruction computes
+SUMS = 16 if WIDE else 8  # vectors that are summed in registers at once
 WIDEST = 96  # numbers that are summed in registers
 
 
