@@ -37,19 +37,22 @@ class Whole:
 
     __radd__, __rmul__ = __add__, __mul__
 
+    def __rsub__(self, other: int) -> "Whole":
+        return self.code.whole(other) - self
+
     def least(self, other: "Whole | int") -> "Whole":
         """The smaller of both."""
+        return self._chosen("<", other)
+
+    def most(self, other: "Whole | int") -> "Whole":
+        """The larger of both."""
+        return self._chosen(">", other)
+
+    def _chosen(self, relation: str, other: "Whole | int") -> "Whole":
         other, builder = self.code.whole(other), self.code.builder
         return Whole(
-            self.code, builder.select(builder.icmp_signed("<", self.value, other.value), self.value, other.value)
+            self.code, builder.select(builder.icmp_signed(relation, self.value, other.value), self.value, other.value)
         )
-
-
-    def negative_part(self) -> "Whole":
-        """-n of a negative number n, and 0 of others."""
-        builder, zero = self.code.builder, ir.Constant(WHOLE, 0)
-        below = builder.icmp_signed("<", self.value, zero)
-        return Whole(self.code, builder.select(below, builder.sub(zero, self.value), zero))
 
 
 class Code:
@@ -133,6 +136,14 @@ class Code:
     def _place(self, array: str, at: Whole | int, kind: Any) -> Any:
         where = self.builder.gep(self.arrays[array], [self.whole(at).value])
         return self.builder.bitcast(where, kind.as_pointer())
+
+    def zeros(self) -> Any:
+        """A vector of zeros."""
+        return ir.Constant(NUMBERS, [0.0] * LANES)
+
+    def first(self, vector: Any) -> Any:
+        """The first number of a vector."""
+        return self.builder.extract_element(vector, ir.Constant(SHORT, 0))
 
     def repeated(self, number: Any) -> Any:
         """A vector of the same number."""

@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 
 from llvmlite import ir
 
-from fedawe.tasks.executors.machine_code import BYTES, NUMBER, NUMBERS, SHORT, WHOLE, Code, Whole
-from fedawe.tasks.executors.vectors import LANES, piece_of
+from fedawe.tasks.executors.conv_kernels import Shape, tiles, vectors, window_sums
+from fedawe.tasks.executors.machine_code import BYTES, NUMBER, SHORT, WHOLE, Code, Whole
+from fedawe.tasks.executors.vectors import LANES, SUMS, WIDEST, piece_of
 
 STRIDES = ("by_image", "by_row", "by_column", "by_channel")  # of g
 
@@ -38,30 +39,42 @@ class Layer(NamedTuple):
         return -(-self.rows * self.columns * self.inputs // LANES) * LANES
 
     @cache  # noqa: B019 (layers are few, and live as long as the process)
-    def pool(self) -> Callable[..., None]:
-        """h [B, P, Q, C] = the largest of every window of z [B, H, W, C], and which [B, P, Q, C] = its number.
+    def forward(self, height: int, width: int) -> Callable[..., None]:
+        """h [B, P, Q, C] = the largest of every window of the convolution of x [B, height, width, inputs], and
+        which [B, P, Q, C] = its number: the first of several that are equal; what is not a number is the largest.
 
-        The first of several that are equal; what is not a number is larger than all others.
+        The convolution of one row of windows at a time is written to z [k, width, C], which stays in the nearest cache.
         """
-        code = Code({"z": "numbers", "h": "numbers", "which": "bytes"}, ("B", "H", "W"))
-        B, H, W = code.wholes.values()
-        C, k, builder = self.outputs, self.k, code.builder
-        P, Q = code.divided(H, k), code.divided(W, k)
-        with code.loop(B) as b, code.loop(P) as i, code.loop(Q) as j, code.loop(C, LANES) as c:
-            at = ((b * H + i * k) * W + j * k) * C + c
-            best, number = code.load("z", at), ir.Constant(BYTES, [0] * LANES)
-            for n in range(1, k * k):
-                one = code.load("z", at + (W * (n // k) + n % k) * C)
-                better = builder.or_(builder.fcmp_ordered(">", one, best), builder.fcmp_unordered("uno", one, one))
-                best = builder.select(better, one, best)
-                number = builder.select(better, ir.Constant(BYTES, [n] * LANES), number)
-            if self.relu:
-                zero = ir.Constant(NUMBERS, [0.0] * LANES)
-                best = builder.select(builder.fcmp_ordered("<", best, zero), zero, best)
-            to = ((b * P + i) * Q + j) * C + c
-            code.store(best, "h", to)
-            code.store(number, "which", to)
+        arrays = dict.fromkeys(("x", "w", "bias", "z", "h"), "numbers") | {"which": "bytes"}
+        code = Code(arrays, ("B",))
+        shape = Shape(self.inputs, self.outputs, self.rows, self.columns, 1, 0, 0, height, width)
+        (H, W), C, k = shape.size, self.outputs, self.k
+        P, Q, V = H // k, W // k, vectors(C)
+        with code.loop(code.wholes["B"]) as b, code.loop(P) as i:
+            with code.loop(k) as n, code.loop(C, V * LANES) as c:
+                for begin, size in tiles(Q * k, SUMS // V):
+                    starts = [code.load("bias", c + LANES * v) for v in range(V)] * size
+                    sums = window_sums(code, shape, b, i * k + n, begin, size, c, V, starts)
+                    for q, each in enumerate(sums):
+                        code.store(each, "z", (n * W + begin + q // V) * C + c + LANES * (q % V))
+            with code.loop(Q) as j, code.loop(C, LANES) as c:
+                self._pooled(code, W, j, c, ((b * P + i) * Q + j) * C + c)
         return code.compiled()
+
+    def _pooled(self, code: Code, W: int, j: Whole, c: Whole, to: Whole) -> None:
+        """Window j of the row in z, a vector of channels from c."""
+        C, k, builder = self.outputs, self.k, code.builder
+        at = j * (k * C) + c
+        best, number = code.load("z", at), ir.Constant(BYTES, [0] * LANES)
+        for n in range(1, k * k):
+            one = code.load("z", at + (W * (n // k) + n % k) * C)
+            better = builder.or_(builder.fcmp_ordered(">", one, best), builder.fcmp_unordered("uno", one, one))
+            best = builder.select(better, one, best)
+            number = builder.select(better, ir.Constant(BYTES, [n] * LANES), number)
+        if self.relu:
+            best = builder.select(builder.fcmp_ordered("<", best, code.zeros()), code.zeros(), best)
+        code.store(best, "h", to)
+        code.store(number, "which", to)
 
     @cache  # noqa: B019 (layers are few, and live as long as the process)
     def backward(self) -> Callable[..., None]:
@@ -76,6 +89,8 @@ class Layer(NamedTuple):
         B, P, Q, Hp, Wp, tile, wanted = list(code.wholes.values())[:7]
         C, across = self.outputs, self.columns * self.inputs
         piece, row, most = piece_of(across) or 0, Wp * self.inputs, tile * Q + 1
+        together = self.rows if self.rows * piece <= WIDEST else 1  # rows of a patch whose sums fit into registers
+        parts = [(r, part) for r in range(together) for part in range(0, piece, LANES)]
         with code.loop(B) as b, code.loop(code.divided(P + tile - 1, tile)) as n:
             with code.loop(C) as c:
                 code.put(ir.Constant(WHOLE, 0), "counts", c)
@@ -90,11 +105,13 @@ class Layer(NamedTuple):
             with code.loop(C) as c:
                 count = code.number("counts", c)
                 self._bias(code, c, c * most, count)
-                with code.loop(self.rows) as r, code.loop(across, piece) as q:
+                with code.loop(self.rows, together) as r, code.loop(across, piece) as q:
                     at, shift = (c * self.rows + r) * across + q, (b * Hp + r) * row + q
-                    _gather(code, piece, at, shift, c * most, count)
+                    weights = [at + (r * across + part) for r, part in parts]
+                    numbers = [shift + (row * r + part) for r, part in parts]
+                    _gather(code, weights, numbers, c * most, count)
                     with code.where(code.builder.icmp_signed("!=", wanted.value, ir.Constant(WHOLE, 0))):
-                        _scatter(code, piece, at, shift, c * most, count)
+                        _scatter(code, weights, numbers, c * most, count)
         return code.compiled()
 
     @cache  # noqa: B019 (layers are few, and live as long as the process)
@@ -110,19 +127,30 @@ class Layer(NamedTuple):
                 begin = (b * Hp + i * k + n + r) * row + j * self.inputs
                 for q in range(0, across, LANES):  # a line is too long; the next begins where it should have ended
                     code.store(code.load("x", begin + q), "patches", (n * W + j) * patch + r * across + q)
-            with code.loop(Q) as j, code.loop(C) as c:
-                at = ((b * P + i) * Q + j) * C + c
-                through = self._let_through(code, at).value
-                with code.where(code.builder.icmp_signed("!=", through, ir.Constant(WHOLE, 0))):
-                    error = code.element("g", _strided(code, b, i, j, c))
-                    code.put(code.builder.fadd(code.element("gb", c), error), "gb", c)
-                    factor, begin = code.repeated(error), self._place(code, at, code.whole(0), j, W * patch, patch)
-                    for q in range(0, patch, LANES):
-                        before = code.load("gw", c * patch + q)
-                        code.store(
-                            code.multiply_add(factor, code.load("patches", begin + q), before), "gw", c * patch + q
-                        )
+            with code.loop(C) as c:
+                self._first_sums(code, b, i, P, Q, c, W * patch)
         return code.compiled()
+
+    def _first_sums(self, code: Code, b: Whole, i: Whole, P: Whole, Q: Whole, c: Whole, row: Whole) -> None:
+        """Adds to gw and gb the errors of channel c in row i of the windows, whose patches have been written down."""
+        builder, parts, places = code.builder, range(0, self.patch, LANES), [c * self.patch + q for q in range(0, self.patch, LANES)]
+
+        def body(j: Whole, sums: Sequence[Any]) -> Sequence[Any]:
+            at = ((b * P + i) * Q + j) * self.outputs + c
+            error = code.element("g", _strided(code, b, i, j, c))
+            if self.relu:
+                error = builder.select(self._positive(code, at), error, ir.Constant(NUMBER, 0.0))
+            factor, begin = code.repeated(error), self._place(code, at, code.whole(0), j, row, self.patch)
+            products = [
+                code.multiply_add(factor, code.load("patches", begin + part), each)
+                for part, each in zip(parts, sums, strict=False)
+            ]
+            return [*products, builder.fadd(sums[-1], factor)]
+
+        *sums, errors = code.sums(Q, [*(code.load("gw", place) for place in places), code.zeros()], body)
+        for place, each in zip(places, sums, strict=True):
+            code.store(each, "gw", place)
+        code.put(builder.fadd(code.element("gb", c), code.first(errors)), "gb", c)
 
     def _place(self, code: Code, at: Whole, i: Whole, j: Whole, row: Whole, column: int) -> Whole:
         """Where the patch begins of which window (i, j) took its number."""
@@ -132,10 +160,10 @@ class Layer(NamedTuple):
 
     def _let_through(self, code: Code, at: Whole) -> Whole:
         """1 where ReLU lets the error through, else 0."""
-        if not self.relu:
-            return code.whole(1)
-        positive = code.builder.fcmp_ordered(">", code.element("h", at), ir.Constant(NUMBER, 0.0))
-        return Whole(code, code.builder.zext(positive, WHOLE))
+        return Whole(code, code.builder.zext(self._positive(code, at), WHOLE)) if self.relu else code.whole(1)
+
+    def _positive(self, code: Code, at: Whole) -> Any:
+        return code.builder.fcmp_ordered(">", code.element("h", at), ir.Constant(NUMBER, 0.0))
 
     def _bias(self, code: Code, c: Whole, first: Whole, count: Whole) -> None:
         with code.loop(count) as n:
@@ -148,24 +176,24 @@ def _strided(code: Code, *place: Whole) -> Whole:
     return b + i + j + c
 
 
-def _gather(code: Code, piece: int, at: Whole, shift: Whole, first: Whole, count: Whole) -> None:
-    """gw[at : at + piece] += the sum over the errors of error x[place + shift : place + shift + piece]."""
-    parts = range(0, piece, LANES)
+def _gather(code: Code, weights: Sequence[Whole], numbers: Sequence[Whole], first: Whole, count: Whole) -> None:
+    """gw[weight] += the sum over the errors of error x[place + number], a vector for every weight and its number."""
 
     def body(n: Whole, sums: Sequence[Any]) -> Sequence[Any]:
-        begin, error = code.number("places", first + n) + shift, code.repeated(code.element("factors", first + n))
-        pairs = zip(parts, sums, strict=True)
-        return [code.multiply_add(error, code.load("x", begin + part), each) for part, each in pairs]
+        place, error = code.number("places", first + n), code.repeated(code.element("factors", first + n))
+        pairs = zip(numbers, sums, strict=True)
+        return [code.multiply_add(error, code.load("x", place + number), each) for number, each in pairs]
 
-    for part, each in zip(parts, code.sums(count, [code.load("gw", at + part) for part in parts], body), strict=True):
-        code.store(each, "gw", at + part)
+    sums = code.sums(count, [code.load("gw", weight) for weight in weights], body)
+    for weight, each in zip(weights, sums, strict=True):
+        code.store(each, "gw", weight)
 
 
-def _scatter(code: Code, piece: int, at: Whole, shift: Whole, first: Whole, count: Whole) -> None:
-    """gx[place + shift : place + shift + piece] += error w[at : at + piece], for every error."""
-    parts = range(0, piece, LANES)
-    weights = [code.load("w", at + part) for part in parts]
+def _scatter(code: Code, weights: Sequence[Whole], numbers: Sequence[Whole], first: Whole, count: Whole) -> None:
+    """gx[place + number] += error w[weight], for every error and a vector for every weight and its number."""
+    loaded = [code.load("w", weight) for weight in weights]
     with code.loop(count) as n:
-        begin, error = code.number("places", first + n) + shift, code.repeated(code.element("factors", first + n))
-        for part, weight in zip(parts, weights, strict=True):
-            code.store(code.multiply_add(error, weight, code.load("gx", begin + part)), "gx", begin + part)
+        place, error = code.number("places", first + n), code.repeated(code.element("factors", first + n))
+        for number, weight in zip(numbers, loaded, strict=True):
+            at = place + number
+            code.store(code.multiply_add(error, weight, code.load("gx", at)), "gx", at)

@@ -28,15 +28,16 @@ class ConvolvedPooled(torch.autograd.Function):
     def forward(
         ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, padding: tuple[int, int], k: int, relu: bool
     ) -> Tensor:
-        layer = _layer(weight, k, relu)
-        x, w = _padded(x, padding), weight.permute(0, 2, 3, 1).contiguous()
-        z = functional.conv2d(x.permute(0, 3, 1, 2), w.permute(0, 3, 1, 2), bias).permute(0, 2, 3, 1).contiguous()
-        B, H, W, C = z.shape
-        h = z.new_empty(B, H // k, W // k, C)
+        layer, biased = _layer(weight, k, relu), bias is not None
+        x, w = _padded(x, padding), weight.permute(2, 3, 1, 0).contiguous()
+        (B, Hp, Wp), (rows, columns, _, C) = x.shape[:3], w.shape
+        H, W = Hp - rows + 1, Wp - columns + 1
+        z, h = x.new_empty(k, W, C), x.new_empty(B, H // k, W // k, C)
         which = torch.empty(h.shape, dtype=torch.uint8)
-        layer.pool()(*_addresses(z, h, which), B, H, W)
-        ctx.save_for_backward(x, w, h, which)
-        ctx.layer, ctx.padding, ctx.biased = layer, padding, bias is not None
+        bias = x.new_zeros(C) if bias is None else bias
+        layer.forward(Hp, Wp)(*_addresses(x, w, bias, z, h, which), B)
+        ctx.save_for_backward(x, weight.permute(0, 2, 3, 1).contiguous(), h, which)
+        ctx.layer, ctx.padding, ctx.biased = layer, padding, biased
         return h.permute(0, 3, 1, 2)
 
     @staticmethod

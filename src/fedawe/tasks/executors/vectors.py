@@ -5,7 +5,8 @@ import torch
 WIDE = torch.backends.cpu.get_cpu_capability() == "AVX512"
 LANES = 16 if WIDE else 8  # numbers in a vector: what one instruction computes
 SUMS = 16 if WIDE else 8  # vectors that are summed in registers at once
-WIDEST = 96  # numbers that are summed in registers
+WIDEST = 24 * LANES if WIDE else 96  # numbers that are summed in registers
+FIRST = 96  # numbers of a patch of a first layer
 
 
 def piece_of(n: int) -> int | None:
@@ -20,4 +21,4 @@ def suits(inputs: int, outputs: int, rows: int, columns: int, first: bool) -> bo
     """
     if outputs % LANES:
         return False
-    return piece_of(columns * inputs) is not None or (first and rows * columns * inputs <= WIDEST)
+    return piece_of(columns * inputs) is not None or (first and rows * columns * inputs <= FIRST)
