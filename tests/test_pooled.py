@@ -50,7 +50,7 @@ def layers(draw):
     padding = (draw(st.integers(0, 2)), draw(st.integers(0, 2)))
     least = [k + size - 1 - 2 * pad for size, pad in zip((rows, columns), padding, strict=True)]
     height, width = (draw(st.integers(max(1, each), max(1, each) + 7)) for each in least)
-    outputs, samples = draw(st.sampled_from([8, 16, 32])), draw(st.integers(1, 4))
+    outputs, samples = draw(st.sampled_from([16, 32, 48])), draw(st.integers(1, 4))
     biased, relu = draw(st.booleans()), draw(st.booleans())
     return (samples, inputs, height, width), (outputs, inputs, rows, columns), padding, k, biased, relu
 
@@ -83,16 +83,16 @@ def test_errors_may_be_a_part_of_a_larger_array():
 
 
 def test_the_first_of_equal_numbers_is_chosen_as_by_pytorch():
-    x, weight = torch.ones(1, 8, 4, 4), torch.ones(8, 8, 1, 1)
-    same(*both(x, weight, None, (0, 0), 2, False, torch.randn(1, 8, 2, 2)))
+    x, weight = torch.ones(1, 16, 4, 4), torch.ones(16, 16, 1, 1)
+    same(*both(x, weight, None, (0, 0), 2, False, torch.randn(1, 16, 2, 2)))
 
 
 @pytest.mark.parametrize("place", [(0, 0), (0, 1), (1, 0), (1, 1)])
 @pytest.mark.parametrize("relu", [False, True])
 def test_what_is_not_a_number_is_not_hidden(place, relu):
-    x = torch.randn(1, 8, 4, 4)
+    x = torch.randn(1, 16, 4, 4)
     x[0, 0, place[0], place[1]] = math.nan
-    h = convolved_pooled(x, torch.ones(8, 8, 1, 1), None, (0, 0), 2, relu)
+    h = convolved_pooled(x, torch.ones(16, 16, 1, 1), None, (0, 0), 2, relu)
     assert h[0, :, 0, 0].isnan().all()
     assert h[0, :, 1:, 1:].isfinite().all()
 
@@ -114,24 +114,24 @@ def joins(*layers_):
 
 def test_what_is_joined():
     def layer(**options):
-        return nn.Conv2d(3, 8, 3, **options)
+        return nn.Conv2d(3, 16, 3, **options)
 
     assert joins(layer(), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten()) == 1
     assert joins(layer(), nn.MaxPool2d(2), nn.Flatten()) == 1
     assert joins(layer(), nn.MaxPool2d(2), nn.Tanh(), nn.Flatten()) == 1
-    assert joins(layer(), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(8, 8, 3), nn.MaxPool2d(3), nn.Flatten()) == 2
+    assert joins(layer(), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(16, 16, 3), nn.MaxPool2d(3), nn.Flatten()) == 2
     for options in ({"stride": 2}, {"dilation": 2}):
         assert joins(layer(**options), nn.MaxPool2d(2), nn.Flatten()) == 0
     for pool in (nn.MaxPool2d(2, 1), nn.MaxPool2d(2, padding=1), nn.MaxPool2d(2, ceil_mode=True), nn.MaxPool2d((2, 1))):
         assert joins(layer(), pool, nn.Flatten()) == 0
-    assert joins(layer(), nn.BatchNorm2d(8), nn.MaxPool2d(2), nn.Flatten()) == 0
+    assert joins(layer(), nn.BatchNorm2d(16), nn.MaxPool2d(2), nn.Flatten()) == 0
 
 
 def test_a_network_trains_alike_joined_and_not_joined():
     def make():
         return nn.Sequential(
             nn.Conv2d(3, 16, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2),
-            nn.Conv2d(16, 24, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(24 * 9, 10),
+            nn.Conv2d(16, 32, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(32 * 9, 10),
         )  # fmt: skip
 
     network = ModuleNetwork(make)

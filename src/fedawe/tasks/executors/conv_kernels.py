@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from fedawe.tasks.executors.machine_code import Code, Whole
-from fedawe.tasks.executors.vectors import LANES, SUMS
+from fedawe.tasks.executors.vectors import LANES, SUMS, vectors
 
 Tap = tuple[int, int, int]  # (pixel of the tile, column of what is read, column of the window)
 
@@ -42,11 +42,6 @@ def tiles(width: int, most: int) -> list[tuple[int, int]]:
     parts = -(-width // most)
     ends = [width * n // parts for n in range(parts + 1)]
     return [(begin, end - begin) for begin, end in zip(ends, ends[1:], strict=False)]
-
-
-def vectors(channels: int) -> int:
-    """How many vectors of channels a tile has."""
-    return 2 if channels % (2 * LANES) == 0 else 1
 
 
 @cache
@@ -166,21 +161,17 @@ def channels(
 
 @cache
 def backward_weights(shape: Shape) -> Callable[..., None]:
-    """Adds the gradient of the weights to w [rows, columns, inputs, outputs], from x and errors g.
-
-    Images are taken `tile` rows of errors at a time, which stay in a near cache.
-    """
-    code = Code(dict.fromkeys(("x", "g", "w"), "numbers"), ("B", "tile"))
-    B, tile = code.wholes.values()
+    """Adds the gradient of the weights to w [rows, columns, inputs, outputs], from x and errors g."""
+    code = Code(dict.fromkeys(("x", "g", "w"), "numbers"), ("B",))
     (P, Q), C, inputs, stride, V = shape.size, shape.outputs, shape.inputs, shape.stride, vectors(shape.outputs)
     if shape.columns * inputs <= SUMS // V:
         groups, chunk = [tuple(range(shape.columns))], inputs
     else:
         groups, chunk = [(s,) for s in range(shape.columns)], _chunk(inputs, SUMS // V)
-    with code.loop(B) as b, code.loop(code.divided(tile + (P - 1), tile)) as block, code.loop(shape.rows) as r:
-        # Those rows of errors of the block whose window has its row r inside the image.
-        begin = (block * tile).most(code.divided((shape.down - r).most(0) + (stride - 1), stride))
-        end = (block * tile + tile).least(P).least(code.divided(shape.height - 1 + shape.down - r, stride) + 1)
+    with code.loop(code.wholes["B"]) as b, code.loop(shape.rows) as r:
+        # Those rows of errors whose window has its row r inside the image.
+        begin = code.divided((shape.down - r).most(0) + (stride - 1), stride)
+        end = (code.divided(shape.height - 1 + shape.down - r, stride) + 1).least(P)
         with code.loop(C, V * LANES) as c, code.loop(inputs, chunk) as k:
             for group in groups:
                 at = {

@@ -8,7 +8,7 @@ from torch.nn import functional
 
 from fedawe.tasks.executors.base import Batch, Kept, Loss, masks, rounded_to
 from fedawe.tasks.executors.differentiated import Differentiated, explained, step
-from fedawe.tasks.executors.pooled import joined
+from fedawe.tasks.executors.joining import Joining
 from fedawe.tasks.executors.program import Program, group_norm
 from fedawe.tasks.executors.sequences import lstm
 from fedawe.tasks.layout import Layout
@@ -30,7 +30,7 @@ class Layers(Differentiated):
         shapes = {entry.name: entry.shape for entry in layout.ordered}
         functions = {node.function for node in program.nodes}
         self.program, self.random = program, any(program.dropped)
-        self.joined = joined(program, shapes)  # for one client on a processor, in float32
+        self.joined = Joining(program, shapes).joined()  # for one client on a processor, in float32
         self.blocks = self.joined is None and program.suits_blocks(lambda name: shapes[name][0])
         self.channels_last = functional.conv2d in functions and group_norm in functions
         self.stackable = lstm not in functions  # torch would compute its clients one by one, and slower

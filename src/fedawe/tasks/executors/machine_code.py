@@ -137,9 +137,23 @@ class Code:
         where = self.builder.gep(self.arrays[array], [self.whole(at).value])
         return self.builder.bitcast(where, kind.as_pointer())
 
+    def real(self, whole: Whole) -> Any:
+        """A whole number as a number."""
+        return self.builder.sitofp(whole.value, NUMBER)
+
+    def root(self, number: Any) -> Any:
+        """The square root."""
+        return self.builder.call(self._intrinsic("llvm.sqrt.f32", NUMBER, 1), [number])
+
     def zeros(self) -> Any:
         """A vector of zeros."""
         return ir.Constant(NUMBERS, [0.0] * LANES)
+
+    def total(self, vector: Any) -> Any:
+        """The sum of the numbers of a vector, in an order that suits the processor."""
+        name, kinds = f"llvm.vector.reduce.fadd.v{LANES}f32", [NUMBER, NUMBERS]
+        reduce = self.module.globals.get(name) or ir.Function(self.module, ir.FunctionType(NUMBER, kinds), name)
+        return self.builder.call(reduce, [ir.Constant(NUMBER, -0.0), vector], fastmath=("reassoc",))
 
     def first(self, vector: Any) -> Any:
         """The first number of a vector."""
@@ -153,11 +167,11 @@ class Code:
 
     def multiply_add(self, a: Any, b: Any, c: Any) -> Any:
         """a b + c."""
-        name = f"llvm.fmuladd.v{LANES}f32"
-        function = self.module.globals.get(name)
-        if function is None:
-            function = ir.Function(self.module, ir.FunctionType(NUMBERS, [NUMBERS] * 3), name)
-        return self.builder.call(function, [a, b, c])
+        return self.builder.call(self._intrinsic(f"llvm.fmuladd.v{LANES}f32", NUMBERS, 3), [a, b, c])
+
+    def _intrinsic(self, name: str, kind: Any, arguments: int) -> Any:
+        found = self.module.globals.get(name)
+        return found or ir.Function(self.module, ir.FunctionType(kind, [kind] * arguments), name)
 
     def compiled(self) -> Callable[..., None]:
         """The function, called with addresses and whole numbers in the order of its arguments."""

@@ -5,15 +5,13 @@ error in four is not zero. `pool_kernels` computes the others' products not at a
 """
 
 import math
-from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
-from fedawe.tasks.executors.program import Node, Program
-from fedawe.tasks.executors.vectors import LANES, suits
+from fedawe.tasks.executors.convolved import addresses
+from fedawe.tasks.executors.vectors import LANES
 
 if TYPE_CHECKING:
     from fedawe.tasks.executors.pool_kernels import Layer
@@ -35,7 +33,7 @@ class ConvolvedPooled(torch.autograd.Function):
         z, h = x.new_empty(k, W, C), x.new_empty(B, H // k, W // k, C)
         which = torch.empty(h.shape, dtype=torch.uint8)
         bias = x.new_zeros(C) if bias is None else bias
-        layer.forward(Hp, Wp)(*_addresses(x, w, bias, z, h, which), B)
+        layer.forward(Hp, Wp)(*addresses(x, w, bias, z, h, which), B)
         ctx.save_for_backward(x, weight.permute(0, 2, 3, 1).contiguous(), h, which)
         ctx.layer, ctx.padding, ctx.biased = layer, padding, biased
         return h.permute(0, 3, 1, 2)
@@ -48,7 +46,7 @@ class ConvolvedPooled(torch.autograd.Function):
         gb, gx = w.new_zeros(C), torch.zeros_like(x) if wanted else x.new_empty(0)
         if layer.is_first:
             gw, patches = w.new_zeros(C, layer.patch), w.new_empty(layer.k * layer.k * Q * layer.patch + LANES)
-            layer.backward_first()(*_addresses(g, h, x, gw, gb, patches, which), B, P, Q, Hp, Wp, *g.stride())
+            layer.backward_first()(*addresses(g, h, x, gw, gb, patches, which), B, P, Q, Hp, Wp, *g.stride())
         else:
             row = 4 * x.shape[2] * x.shape[3]
             tile = max(1, min(P, (NEAR // (2 * row) - layer.rows + 1) // layer.k))
@@ -56,7 +54,7 @@ class ConvolvedPooled(torch.autograd.Function):
             # One more, since what is not kept is written too.
             factors = w.new_empty(C, tile * Q + 1)
             places, counts = factors.to(torch.int32), torch.empty(C, dtype=torch.int64)
-            arrays = _addresses(g, h, x, w, gw, gb, gx, factors, which, places, counts)
+            arrays = addresses(g, h, x, w, gw, gb, gx, factors, which, places, counts)
             layer.backward()(*arrays, B, P, Q, Hp, Wp, tile, wanted, *g.stride())
         weight = gw[:, :patch].reshape(w.shape).permute(0, 3, 1, 2)
         inner = gx[:, down : Hp - down, right : Wp - right].permute(0, 3, 1, 2) if wanted else None
@@ -69,10 +67,6 @@ def _layer(weight: Tensor, k: int, relu: bool) -> "Layer":
 
     outputs, inputs, rows, columns = weight.shape
     return Layer(inputs, outputs, rows, columns, k, relu)
-
-
-def _addresses(*tensors: Tensor) -> list[int]:
-    return [each.data_ptr() for each in tensors]
 
 
 def _padded(x: Tensor, padding: tuple[int, int]) -> Tensor:
@@ -90,62 +84,3 @@ def convolved_pooled(
     """The layer as a function of a program."""
     out: Tensor = ConvolvedPooled.apply(x, weight, bias, padding, k, relu)  # type: ignore[no-untyped-call]
     return out
-
-
-def joined(program: Program, shapes: Mapping[str, Sequence[int]]) -> Program | None:
-    """The program with convolution, pooling and ReLU joined wherever there are kernels for them; None if nowhere."""
-    nodes, users = program.nodes, dict[int, list[int]]()
-    for n, node in enumerate(nodes):
-        for value in node.inputs:
-            users.setdefault(value, []).append(n)
-    ends: dict[int, Node] = {}  # the number of the last node of three -> what takes their place
-    absorbed: set[int] = set()
-    for n, pool in enumerate(nodes):
-        source = pool.inputs[0] - 1 if pool.function is torch.max_pool2d else -1
-        k = _side(pool) if source >= 0 else None
-        if k is None or users[source + 1] != [n] or not _can_join(nodes[source], shapes):
-            continue
-        after = users.get(n + 1, [])
-        relu = len(after) == 1 and nodes[after[0]].function is torch.relu
-        convolution = nodes[source]
-        options = {"padding": tuple(convolution.options["padding"]), "k": k, "relu": relu}
-        absorbed |= {source, n} if relu else {source}
-        ends[after[0] if relu else n] = Node(convolved_pooled, convolution.inputs, convolution.tensors, options)
-    if not ends:
-        return None
-    out: list[Node] = []
-    place = {0: 0}  # a value -> the same value in the new program
-    for n, node in enumerate(nodes):
-        if n in absorbed:
-            continue
-        node = ends.get(n, node)
-        out.append(Node(node.function, tuple(place[value] for value in node.inputs), node.tensors, node.options))
-        place[n + 1] = len(out)
-    return Program(tuple(out))
-
-
-def _side(pool: Node) -> int | None:
-    """The side of a window of a pooling layer whose windows are squares side by side; None for another one."""
-    said = {
-        name: [each, each] if isinstance(each, int) else list(each)
-        for name, each in pool.options.items()
-        if name != "ceil_mode"
-    }
-    size = said["kernel_size"]
-    plain = (
-        said.get("stride", size) == size
-        and said.get("padding", [0, 0]) == [0, 0]
-        and said.get("dilation", [1, 1]) == [1, 1]
-    )
-    if not plain or size[0] != size[1] or pool.options.get("ceil_mode", False) or not 2 <= size[0] <= 8:
-        return None
-    return int(size[0])
-
-
-def _can_join(node: Node, shapes: Mapping[str, Sequence[int]]) -> bool:
-    """Whether this is a convolution for which there are kernels."""
-    if node.function is not functional.conv2d or node.tensors[0] is None:
-        return False
-    outputs, inputs, rows, columns = shapes[node.tensors[0]]
-    plain = node.options["groups"] == 1 and {*node.options["stride"], *node.options["dilation"]} == {1}
-    return plain and suits(inputs, outputs, rows, columns, first=node.inputs[0] == 0)

@@ -22,6 +22,11 @@ class Node:
     tensors: tuple[str | None, ...] = ()  # by their names in the layout; None where a layer has none
     options: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def trains(self) -> bool:
+        """Whether it computes something else in training than in evaluation, and is told which."""
+        return "momentum" in self.options
+
 
 def dropout(h: Tensor, p: float) -> Tensor:
     """Marks where something is dropped with probability p; what is dropped is drawn before a program runs."""
@@ -131,7 +136,7 @@ class Program:
             if function is dropout:
                 out = given[0] if drop is None else drop(given[0])
             else:
-                mode = {"training": training} if function is batch_norm else {}
+                mode = {"training": training} if node.trains else {}
                 out = function(*given, *(named[name] for name in node.tensors), **node.options, **mode)
             values[n + 1] = out
             for value in self.last_uses[n]:

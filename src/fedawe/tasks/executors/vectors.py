@@ -14,6 +14,11 @@ def piece_of(n: int) -> int | None:
     return next((each for each in range(WIDEST, 0, -LANES) if n % each == 0), None)
 
 
+def vectors(channels: int) -> int:
+    """How many vectors of channels are computed together."""
+    return 2 if channels % (2 * LANES) == 0 else 1
+
+
 def suits(inputs: int, outputs: int, rows: int, columns: int, first: bool) -> bool:
     """Whether there are kernels for a convolution of so many channels and such a window.
 
@@ -22,3 +27,8 @@ def suits(inputs: int, outputs: int, rows: int, columns: int, first: bool) -> bo
     if outputs % LANES:
         return False
     return piece_of(columns * inputs) is not None or (first and rows * columns * inputs <= FIRST)
+
+
+def has_kernel(inputs: int, outputs: int, rows: int, columns: int, first: bool) -> bool:
+    """Whether there are kernels for a convolution of so many channels and such a window, whatever follows it."""
+    return outputs % LANES == 0 and (first or inputs % LANES == 0) and rows * columns <= 49

@@ -1,0 +1,122 @@
+"""Which functions of a program are computed by kernels of our own: alone, or several of them joined."""
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch.nn import functional
+
+from fedawe.tasks.executors.convolved import convolved
+from fedawe.tasks.executors.linear import linear
+from fedawe.tasks.executors.normalised import KERNELS
+from fedawe.tasks.executors.pooled import convolved_pooled
+from fedawe.tasks.executors.program import Node, Program, add
+from fedawe.tasks.executors.vectors import LANES, has_kernel, suits
+
+Shapes = Mapping[str, Sequence[int]]
+
+
+class Joining:
+    """Replaces chains of nodes, each by one node in the place of its last one."""
+
+    def __init__(self, program: Program, shapes: Shapes) -> None:
+        self.nodes, self.shapes = program.nodes, shapes
+        self.users = dict[int, list[int]]()  # a value -> the nodes that take it
+        for n, node in enumerate(self.nodes):
+            for value in node.inputs:
+                self.users.setdefault(value, []).append(n)
+        self.ends: dict[int, Node] = {}  # the number of the last node of a chain -> what takes the place of the chain
+        self.absorbed: set[int] = set()
+
+    def joined(self) -> Program | None:
+        """The program with kernels wherever there are any; None if nowhere."""
+        for n, node in enumerate(self.nodes):
+            if node.function is functional.conv2d:
+                self._convolution(n)
+            elif node.function in KERNELS:
+                self._normalisation(n)
+            elif node.function is functional.linear and _has_columns(node, self.shapes):
+                self.ends[n] = Node(linear, node.inputs, node.tensors)
+        if not self.ends:
+            return None
+        out: list[Node] = []
+        place = {0: 0}  # a value -> the same value in the new program
+        for n, node in enumerate(self.nodes):
+            if n in self.absorbed:
+                continue
+            node = self.ends.get(n, node)
+            out.append(Node(node.function, tuple(place[value] for value in node.inputs), node.tensors, node.options))
+            place[n + 1] = len(out)
+        return Program(tuple(out))
+
+    def _next(self, n: int) -> int | None:
+        """The only node that takes what node n gives."""
+        users = self.users.get(n + 1, [])
+        return users[0] if len(users) == 1 else None
+
+    def _replace(self, chain: Sequence[int], node: Node) -> None:
+        self.absorbed.update(chain[:-1])
+        self.ends[chain[-1]] = node
+
+    def _ending(self, n: int) -> tuple[bool, list[int]]:
+        """Whether a ReLU follows node n and nothing else, and its number."""
+        after = self._next(n)
+        relu = after is not None and self.nodes[after].function is torch.relu
+        return relu, [after] if relu and after is not None else []
+
+    def _convolution(self, n: int) -> None:
+        node, after = self.nodes[n], self._next(n)
+        stride, padding = node.options["stride"], tuple(node.options["padding"])
+        if node.tensors[0] is None or node.options["groups"] != 1 or {*node.options["dilation"]} != {1}:
+            return
+        outputs, inputs, rows, columns = self.shapes[node.tensors[0]]
+        first, pool = node.inputs[0] == 0, self.nodes[after] if after is not None else None
+        k = _side(pool) if pool is not None and pool.function is torch.max_pool2d else None
+        if k is not None and after is not None and {*stride} == {1} and suits(inputs, outputs, rows, columns, first):
+            relu, end = self._ending(after)
+            options = {"padding": padding, "k": k, "relu": relu}
+            self._replace([n, after, *end], Node(convolved_pooled, node.inputs, node.tensors, options))
+        elif stride[0] == stride[1] and has_kernel(inputs, outputs, rows, columns, first):
+            options = {"stride": stride[0], "padding": padding}
+            self._replace([n], Node(convolved, node.inputs, node.tensors, options))
+
+    def _normalisation(self, n: int) -> None:
+        """Of what a convolution gives, with a ReLU after it, or an addition and a ReLU."""
+        node = self.nodes[n]
+        source = self.nodes[node.inputs[0] - 1] if node.inputs[0] else None
+        if source is None or source.function is not functional.conv2d or None in node.tensors:
+            return
+        if self.shapes[str(node.tensors[0])][0] % LANES:
+            return
+        inputs, chain, after = node.inputs, [n], self._next(n)
+        if after is not None and self.nodes[after].function is add and after not in self.ends:
+            others = [value for value in self.nodes[after].inputs if value != n + 1]
+            if len(others) == 1:
+                inputs, chain = (*inputs, others[0]), [n, after]
+        relu, end = self._ending(chain[-1])
+        if len(chain) > 1 and (chain[-1] in self.absorbed or any(each in self.ends for each in end)):
+            inputs, chain, relu, end = node.inputs, [n], False, []  # another normalisation has taken the addition
+        options = {**node.options, "relu": relu}
+        self._replace([*chain, *end], Node(KERNELS[node.function], inputs, node.tensors, options))
+
+
+def _has_columns(node: Node, shapes: Shapes) -> bool:
+    """Whether this is a linear layer with weights of its own, whose rows are whole vectors."""
+    return len(node.inputs) == 1 and node.tensors[0] is not None and shapes[node.tensors[0]][1] % LANES == 0
+
+
+def _side(pool: Node) -> int | None:
+    """The side of a window of a pooling layer whose windows are squares side by side; None for another one."""
+    said = {
+        name: [each, each] if isinstance(each, int) else list(each)
+        for name, each in pool.options.items()
+        if name != "ceil_mode"
+    }
+    size = said["kernel_size"]
+    plain = (
+        said.get("stride", size) == size
+        and said.get("padding", [0, 0]) == [0, 0]
+        and said.get("dilation", [1, 1]) == [1, 1]
+    )
+    if not plain or size[0] != size[1] or pool.options.get("ceil_mode", False) or not 2 <= size[0] <= 8:
+        return None
+    return int(size[0])

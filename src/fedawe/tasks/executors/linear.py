@@ -1,0 +1,43 @@
+"""A linear layer by kernels of our own, on a processor in float32."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedawe.tasks.executors.convolved import addresses
+
+
+class Linear(torch.autograd.Function):
+    """x weight^T + bias for rows x [M, inputs]."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        from fedawe.tasks.executors.product_kernels import with_rows
+
+        (M, K), N = x.shape, len(weight)
+        x, weight, y = x.contiguous(), weight.contiguous(), x.new_empty(M, N)
+        start = x.new_zeros(N) if bias is None else bias
+        with_rows(K)(*addresses(x, weight, start, y), M, N)
+        ctx.save_for_backward(x, weight)
+        ctx.biased = bias is not None
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        from fedawe.tasks.executors.product_kernels import of_columns, plain
+
+        x, weight = ctx.saved_tensors
+        g, gx, gw = grads[0].contiguous(), None, torch.empty_like(weight)
+        (M, K), N = x.shape, len(weight)
+        if ctx.needs_input_grad[0]:
+            gx = torch.empty_like(x)
+            plain(K)(*addresses(g, weight, gx), M, N)
+        of_columns(K)(*addresses(g, x, gw), M, N)
+        return gx, gw, g.sum(0) if ctx.biased else None
+
+
+def linear(h: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """The layer as a function of a program, for h [..., inputs]."""
+    out: Tensor = Linear.apply(h.reshape(-1, h.shape[-1]), weight, bias)  # type: ignore[no-untyped-call]
+    return out.view(*h.shape[:-1], -1)

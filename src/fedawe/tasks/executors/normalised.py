@@ -1,0 +1,88 @@
+"""Group and batch normalisation by kernels of our own, with the addition and the ReLU that follow them."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedawe.tasks.executors.convolved import addresses
+from fedawe.tasks.executors.program import batch_norm, group_norm
+
+
+class Normalised(torch.autograd.Function):
+    """relu(norm(x) weight + bias + added) of images in channels_last, where relu and added may be left out.
+
+    Statistics are of each image and of groups of channels, or `together` of each channel of all images. The mean and
+    the variance that it gives besides are those.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        added: Tensor | None,
+        weight: Tensor,
+        bias: Tensor,
+        groups: int,
+        eps: float,
+        together: bool,
+        relu: bool,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        from fedawe.tasks.executors.norm_kernels import Norm, forward
+
+        x = x.permute(0, 2, 3, 1).contiguous()
+        (B, H, W, C), y = x.shape, torch.empty_like(x)
+        sets, images = (1, B) if together else (B, 1)
+        counts = (sets, images, images * H * W * (C // groups))
+        norm = Norm(C, groups, H * W, relu, added is not None)
+        other = x if added is None else added.permute(0, 2, 3, 1).contiguous()
+        small, (mean, var, rstd) = x.new_tensor([eps]), x.new_empty(3, sets, C)
+        forward(norm)(*addresses(x, other, weight, bias, small, y, mean, var, rstd), *counts)
+        ctx.save_for_backward(x, y, weight, mean, rstd)
+        ctx.norm, ctx.counts = norm, counts
+        ctx.mark_non_differentiable(mean, var)
+        return y.permute(0, 3, 1, 2), mean, var
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        from fedawe.tasks.executors.norm_kernels import backward
+
+        x, y, weight, mean, rstd = ctx.saved_tensors
+        g, gx = grads[0].permute(0, 2, 3, 1).contiguous(), torch.empty_like(x)
+        gadded = torch.empty_like(x) if ctx.norm.added else gx
+        gweight, gbias, a, d = x.new_zeros(4, ctx.norm.channels)
+        arrays = addresses(g, y, x, weight, mean, rstd, gx, gadded, gweight, gbias, a, d)
+        backward(ctx.norm)(*arrays, *ctx.counts)
+        more = gadded.permute(0, 3, 1, 2) if ctx.norm.added else None
+        return gx.permute(0, 3, 1, 2), more, gweight, gbias, None, None, None, None
+
+
+def group_normalised(
+    h: Tensor, *rest: Tensor, groups: int, eps: float, relu: bool
+) -> Tensor:
+    """Group normalisation as a function of a program; rest: what is added, if anything, then weight and bias."""
+    *added, weight, bias = rest
+    out: Tensor = Normalised.apply(h, *(added or [None]), weight, bias, groups, eps, False, relu)[0]  # type: ignore[no-untyped-call]
+    return out
+
+
+def batch_normalised(
+    h: Tensor, *rest: Tensor, momentum: float, eps: float, relu: bool, training: bool
+) -> Tensor:
+    """The same of batch normalisation; its running statistics come last, and change in training."""
+    *added, weight, bias, mean, var = rest
+    count = h.numel() // h.shape[1]
+    if not training or count == 1:  # which torch refuses in its own words
+        out = batch_norm(h, weight, bias, mean, var, momentum, eps, training)
+        out = out + added[0] if added else out
+        return out.relu() if relu else out
+    out, found_mean, found_var = Normalised.apply(  # type: ignore[no-untyped-call]
+        h, *(added or [None]), weight, bias, h.shape[1], eps, True, relu
+    )
+    with torch.no_grad():
+        mean.lerp_(found_mean[0], momentum)
+        var.lerp_(found_var[0] * (count / (count - 1)), momentum)
+    return out
+
+
+KERNELS = {group_norm: group_normalised, batch_norm: batch_normalised}
