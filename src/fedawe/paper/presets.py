@@ -1,8 +1,8 @@
 """The sizes at which the paper's experiments can be repeated.
 
 paper   exactly the paper's settings (section 7 and tables 6 and 7); weeks on two cores
-conv    the paper's networks, clients, rounds and steps, on images of 16 x 16 in batches of 32, not augmented; models are
-        evaluated on the test data alone, since an evaluation on all training data costs more than the training
+conv    the paper's networks, clients, rounds and steps, on images of 16 x 16 in batches of 32, not augmented,
+        and evaluated on the test data alone, since an evaluation on all training data costs more than the training
 mini    the same structure for two cores: as conv, but one hidden layer of 64 units, and 800 rounds
 smoke   seconds, on the bundled digits: for trying out, and for tests
 
