@@ -288,7 +288,7 @@ def runs_table(frame: pd.DataFrame) -> list[dict[str, object]]:
             if runs.empty:
                 continue
             ends = runs.sort_values("round").groupby("seed").tail(1)
-            pace = (ends.elapsed_seconds / ends["round"].clip(lower=1)).mean()
+            seconds = ends.elapsed_seconds.sum()
             rows.append(
                 {
                     "size": size,
@@ -298,8 +298,8 @@ def runs_table(frame: pd.DataFrame) -> list[dict[str, object]]:
                         f"seed {one.seed}: {one['round']}" + ("" if one.status == "complete" else f" ({one.status})")
                         for _, one in ends.sort_values("seed").iterrows()
                     ),
-                    "hours": f"{ends.elapsed_seconds.sum() / 3600:.1f}",
-                    "seconds a round": f"{pace:.2f}",
+                    "hours": f"{seconds / 3600:.1f}",
+                    "seconds a round": f"{seconds / max(ends['round'].sum(), 1):.2f}",
                 }
             )
     return rows
@@ -314,7 +314,7 @@ def short(frame: pd.DataFrame) -> str:
     for kind, rates in KINDS.items():
         ours, base = (last(conv, variants(kind)[name]) for name in ("fedawe", BASELINE))
         there = f"At {rates} (FedAvg's eta0 is {rate_of(variants(kind)[BASELINE])}), after 2000 rounds"
-        said.append(f"{there}: {standing(ours, base)}")
+        said.append(f"{there}: {standing(ours, base)}{alike(conv, kind)}")
     for kind, rates in KINDS.items():
         changes = []
         for rounds in HORIZONS:
@@ -326,6 +326,21 @@ def short(frame: pd.DataFrame) -> str:
         if changes:
             said.append(f"FedAWE minus FedAvg at {rates}, by rounds: {'; '.join(changes)}.")
     return "".join(f"- {sentence}\n" for sentence in said)
+
+
+def alike(frame: pd.DataFrame, kind: RateKind) -> str:
+    """The same difference when one kind of model is evaluated for both."""
+    found = []
+    for evaluate, title in MODELS.items():
+        ours, base = (last(frame, variants(kind)[name], evaluate) for name in ("fedawe", BASELINE))
+        difference = paired(ours, base)
+        if difference is not None:
+            found.append(f"{interval(difference)} for the {title}")
+    return (
+        f" That is x-bar against FedAvg's model; with the same kind for both it is {', and '.join(found)}."
+        if found
+        else ""
+    )
 
 
 def standing(ours: BySeed, base: BySeed) -> str:
@@ -369,16 +384,17 @@ def tables(frame: pd.DataFrame) -> dict[str, str]:
 def curves(frame: pd.DataFrame) -> Figure:
     """Test accuracy against the round: a panel for each kind of rates, thin lines for seeds, thick ones for means.
 
-    Only evaluations after a multiple of 20 rounds are drawn, all at the same phase of the availability.
+    Only evaluations after a multiple of 20 rounds are drawn, all at the same phase of the availability. A thick line is
+    the mean over seeds and over five evaluations, as in the table of horizons.
     """
     conv = of_size(frame, "conv")
     conv = conv[(conv["round"] % PERIOD == 0) & (conv.status != "diverged")]
-    with figure(3.0, columns=2, sharey=True, size=Size(width=7.2)) as (made, axes):
+    with figure(3.4, columns=2, sharey=True, size=Size(width=8.0)) as (made, axes):
         for ax, (kind, said) in zip(axes, KINDS.items(), strict=True):
             for name, variant in variants(kind).items():
                 _draw(ax, conv[conv.label == variant.label], name, variant)
             ax.set(title=said, xlabel="round", xlim=(0, HORIZONS[-1]), ylim=(60, 90))
-            ax.legend(loc="lower right")
+            ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2)
         axes[0].set_ylabel("test accuracy (%)")
     return made
 
@@ -390,12 +406,12 @@ def _draw(ax: Axes, runs: pd.DataFrame, name: str, variant: Variant) -> None:
     look = line(LOOKS[path_of(ALGORITHMS[name])])
     for _, one in runs.groupby("seed"):
         ordered = one.sort_values("round")
-        ax.plot(ordered["round"], 100 * ordered.test_accuracy, color=look["color"], linewidth=0.4, alpha=0.45)
+        ax.plot(ordered["round"], 100 * ordered.test_accuracy, color=look["color"], linewidth=0.4, alpha=0.35)
     complete = runs[runs.status == "complete"]
-    mean_curve = 100 * complete.groupby("round").test_accuracy.mean()
+    mean_curve = 100 * complete.groupby("round").test_accuracy.mean().rolling(BEFORE).mean().dropna()
     seeds = complete.seed.nunique()
     label = f"{NAMES[name]} ({rate_of(variant)}): " + (counted(seeds) if seeds else "under way")
-    ax.plot(mean_curve.index.to_numpy(), mean_curve.to_numpy(), label=label, **{**look, "linewidth": 1.6})
+    ax.plot(mean_curve.index.to_numpy(), mean_curve.to_numpy(), label=label, **{**look, "linewidth": 1.5})
 
 
 def write_all() -> None:

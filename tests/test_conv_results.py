@@ -190,6 +190,7 @@ def test_runs_under_way_count_up_to_where_they_are(script: ModuleType) -> None:
     assert "seed 4: 1140 (unfinished), seed 6: 1000 (diverged)" in made["runs.md"]
     assert made["full.md"] == script.NOTHING
     assert "FedAWE is 4.0 points ahead of FedAvg, with one seed, which says nothing about chance." in made["short.md"]
+    assert "it is -16.0 for the last aggregate, and +3.0 for the mean of the models received." in made["short.md"]
     script.curves(found)
 
 

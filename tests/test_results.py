@@ -88,3 +88,11 @@ def test_every_number_in_the_sentences_is_in_a_table() -> None:
     found = set(re.findall(r"\d+\.\d+", prose)) - SETTINGS
     assert len(found) > 20
     assert found <= known, found - known
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/faq.md"])
+def test_what_other_pages_say_about_winning_is_in_a_table_too(page: str) -> None:
+    text = (scripts.ROOT / page).read_text(encoding="utf-8").partition("**Does FedAWE win?**")[2].partition("\n\n")[0]
+    assert "results.md" in text
+    tables = " ".join(path.read_text(encoding="utf-8") for path in KEPT.glob("*/*.md"))
+    assert set(re.findall(r"\d+\.\d+", text)) <= set(re.findall(r"\d+\.\d+", tables))
