@@ -16,7 +16,6 @@ import dataclasses
 import functools
 import gzip
 import itertools
-import re
 import shutil
 import sys
 import time
@@ -31,6 +30,7 @@ import numpy.typing as npt
 import pandas as pd
 import scipy.stats
 from matplotlib.figure import Figure
+from tables import PAGES, interval, markdown, write
 
 import fedawe
 from fedawe.audit import audit
@@ -43,7 +43,6 @@ from fedawe.tasks.data.labelled import Data, Role
 from fedawe.tasks.synthetic import Synthetic
 
 KEPT = Path(__file__).parent / "map"
-PAGES = Path(__file__).parent.parent / "docs"
 Array = npt.NDArray[np.float64]
 BASELINE = "fedavg"
 RULES = ("fedau", "fedawe", "fedawe:clip=0.5", "mifa", "fedvarp", "f3ast", "fedavg-known")
@@ -337,15 +336,6 @@ def band_of(label_bias: float) -> str:
     return next(text for limit, text in BANDS if 100 * label_bias < limit)
 
 
-def interval(difference: Difference | None) -> str:
-    """A mean as people read it."""
-    if difference is None:
-        return ""
-    if difference.low is None:
-        return f"{difference.mean:+.1f}"
-    return f"{difference.mean:+.1f} ({difference.low:+.1f} to {difference.high:+.1f})"
-
-
 def bold(difference: Difference | None) -> str:
     """A mean alone; in bold where its interval does not contain zero."""
     if difference is None:
@@ -510,13 +500,6 @@ def tables(frame: pd.DataFrame, searched: pd.DataFrame) -> dict[str, str]:
     return {f"{name}.md": markdown(rows) for name, rows in made.items() if rows}
 
 
-def markdown(made: list[dict[str, str]]) -> str:
-    """The rows as a table."""
-    names = list(made[0])
-    lines = [names, ["--"] * len(names), *([row[name] for name in names] for row in made)]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
-
-
 def figure(frame: pd.DataFrame) -> Figure:
     """A panel for every rule: its gain over FedAvg against the label bias, a point with its interval for each fleet."""
     found, rounds = gains(frame), common(frame)
@@ -558,24 +541,10 @@ def figure(frame: pd.DataFrame) -> Figure:
     return made
 
 
-def shown(page: str, made: Mapping[str, str]) -> str:
-    """The page with these tables between its marks `<!-- NAME.md -->` and `<!-- end -->`."""
-    return re.sub(
-        r"(<!-- (\S+\.md) -->\n).*?(<!-- end -->)",
-        lambda found: found[1] + made[found[2]] + found[3],
-        page,
-        flags=re.DOTALL,
-    )
-
-
-def write() -> None:
+def write_all() -> None:
     """Tables and figure from what is kept, and the tables of the page."""
     frame, searched = pd.read_csv(KEPT / "evaluations.csv.gz"), pd.read_csv(KEPT / "search.csv.gz")
-    made = tables(frame, searched)
-    for name, text in made.items():
-        (KEPT / name).write_text(text, encoding="utf-8")
-    page = PAGES / "map.md"
-    page.write_text(shown(page.read_text(encoding="utf-8"), made), encoding="utf-8")
+    write(KEPT, tables(frame, searched), "map.md")
     drawn = figure(frame)
     drawn.savefig(KEPT / "map.png", dpi=130)
     with matplotlib.rc_context({"svg.hashsalt": "map", "svg.fonttype": "none"}):
@@ -586,7 +555,7 @@ def write() -> None:
 def main() -> None:
     """Search, run, write: one seed of every fleet, then the next of every fleet."""
     if len(sys.argv) == 1:
-        write()
+        write_all()
         return
     out, limit = Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else max(HORIZONS)
     KEPT.mkdir(exist_ok=True)
@@ -601,7 +570,7 @@ def main() -> None:
         kept.append(run(out, now, seed, best[fleet.data]))
         save(pd.concat(kept), "evaluations.csv.gz")
         print(f"{fleet.name}, seed {seed}: {time.process_time() - began:.0f} s", flush=True)
-    write()
+    write_all()
 
 
 def save(frame: pd.DataFrame, name: str) -> None:

@@ -20,12 +20,13 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 from compact import keep
+from tables import ORDER, by_class, interval, markdown, mean, over_classes, p_text, spread, summary, write
 
 import fedawe
 from fedawe.experiments.build import experiment_of
 from fedawe.experiments.settings import Settings
 from fedawe.results.significance import holm, p_value
-from fedawe.results.standings import Difference, paired
+from fedawe.results.standings import paired
 
 KEPT = Path(__file__).parent / "neighbours"
 LOCAL = (0.1, 0.2, 0.4)  # eta0
@@ -120,13 +121,6 @@ def only(frame: pd.DataFrame, texts: Iterable[str]) -> pd.DataFrame:
     return frame[frame.label.isin([label_of(text) for text in texts])]
 
 
-def summary(frame: pd.DataFrame, label: str, metric: str, window: int) -> dict[int, float]:
-    """Percent by seed: the mean over the evaluations of the last rounds of every complete run."""
-    runs = frame[(frame.label == label) & (frame.status == "complete")]
-    last = runs[runs["round"] > runs["round"].max() - window]
-    return {int(str(seed)): 100 * float(value) for seed, value in last.groupby("seed")[metric].mean().items()}
-
-
 def chosen(frame: pd.DataFrame, grids: Sequence[Grid]) -> dict[str, str]:
     """The best trial of every algorithm by validation accuracy; a trial of which a seed diverged is none."""
     best = {}
@@ -176,8 +170,6 @@ def rows(frame: pd.DataFrame, best: Mapping[str, str], grids: Sequence[Grid]) ->
     for grid in grids:
         name, text = grid.algorithm, best[grid.algorithm]
         found, difference = values[name], paired(values[name], values["fedavg"])
-        classes = [summary(frame, label_of(text), f"test_accuracy_class_{label}", 50) for label in range(10)]
-        worst = [min(each[seed] for each in classes) for seed in found]
         made.append(
             {
                 "algorithm": name,
@@ -185,14 +177,14 @@ def rows(frame: pd.DataFrame, best: Mapping[str, str], grids: Sequence[Grid]) ->
                 "trials": len(grid.trials),
                 "at the edge of the grid": at_edge(grid, text),
                 "seeds": len(found),
-                "test accuracy": f"{np.mean(list(found.values())):.1f} ± {np.std(list(found.values()), ddof=1):.1f}",
-                "worst class": f"{np.mean(worst):.1f}",
+                "test accuracy": spread(found),
+                "worst class": f"{mean(over_classes(by_class(frame, label_of(text), 50), min)):.1f}",
                 "minus FedAvg (95 %)": "" if name == "fedavg" else interval(difference),
-                "p (Holm)": "" if name == "fedavg" else f"{p[name]:.2f}",
-                "order": -float(np.mean(list(found.values()))),
+                "p (Holm)": "" if name == "fedavg" else p_text(p[name]),
+                ORDER: -mean(found),
             }
         )
-    return sorted(made, key=lambda row: row["order"])  # type: ignore[arg-type,return-value]
+    return sorted(made, key=lambda row: row[ORDER])  # type: ignore[arg-type,return-value]
 
 
 def trials_table(frame: pd.DataFrame, best: Mapping[str, str], grids: Sequence[Grid]) -> list[dict[str, object]]:
@@ -215,18 +207,6 @@ def grid_title() -> str:
     return "rate of the server: validation accuracy (%)"
 
 
-def interval(difference: Difference | None) -> str:
-    """A difference as people read it."""
-    return "" if difference is None else f"{difference.mean:+.1f} ({difference.low:+.1f} to {difference.high:+.1f})"
-
-
-def markdown(made: list[dict[str, object]]) -> str:
-    """The rows as a table."""
-    names = [name for name in made[0] if name != "order"]
-    lines = [names, ["--"] * len(names), *([str(row[name]) for name in names] for row in made)]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
-
-
 def tables(fleet: str, trials: pd.DataFrame, final: pd.DataFrame, grids: Sequence[Grid]) -> dict[str, str]:
     """The tables of a fleet, by the names of their files."""
     best = chosen(trials, grids)
@@ -242,7 +222,6 @@ def main() -> None:
     out.mkdir(parents=True, exist_ok=True)
     phones = out / "phones.npz"
     fedawe.Trace(recorded).save(phones)
-    KEPT.mkdir(exist_ok=True)
     kept = []
     for fleet, dynamics in (("sine", "sine"), ("phones", str(phones))):
         began = time.monotonic()
@@ -252,8 +231,7 @@ def main() -> None:
             out / fleet, jobs=2, warn=print
         )
         kept += [frame, only(fedawe.load(out / fleet).frame(), best.values())]
-        for name, table in tables(fleet, kept[-2], kept[-1], grids).items():
-            (KEPT / name).write_text(table, encoding="utf-8")
+        write(KEPT, tables(fleet, kept[-2], kept[-1], grids), "results.md")
         print(f"{fleet}: {time.monotonic() - began:.0f} s", flush=True)
     keep(kept, COLUMNS, KEPT / "evaluations.csv.gz")
 

@@ -1,14 +1,13 @@
 """What docs/map.md shows is what lies in results/map, and that follows from the evaluations that lie there too."""
 
-import importlib.util
 import re
-import sys
 from pathlib import Path
 from types import ModuleType
 
 import numpy as np
 import pandas as pd
 import pytest
+import scripts
 
 import fedawe
 from fedawe.audit import audit
@@ -20,13 +19,7 @@ PAGE = (ROOT / "docs" / "map.md").read_text(encoding="utf-8")
 
 @pytest.fixture(scope="module")
 def script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("results_map", ROOT / "results" / "map.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
+    return scripts.script("map")
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 
 import contextlib
 import csv
+import dataclasses
 import io
 import json
 import re
@@ -416,6 +417,35 @@ def test_figure_7_smooths_fedawe_alone(smoke: Smoke) -> None:
     ((_, latest),) = smoke.outcome("fig7", Readings(evaluate="latest")).figures
     last = float(np.asarray(latest.axes[1].lines[0].get_ydata())[-1])
     assert last == pytest.approx(np.mean(smoke.accuracy("digits-sine", label("fedawe"), "latest_test_accuracy")))
+
+
+def test_without_evaluations_on_training_data_there_are_still_tables_and_figures(
+    smoke: Smoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As at the size conv: what is said of the test data is the same, and nothing is said of the training data."""
+    known = presets()["smoke"]
+    known = dataclasses.replace(known, settings=dataclasses.replace(known.settings, evaluate_on=("test",)))
+    monkeypatch.setattr("fedawe.paper.presets.presets", lambda: {"smoke": known})
+    only = ("--algorithms", "fedawe", "fedavg", "mifa")
+    for item in ("table2", "table8", "fig7"):
+        fedawe("reproduce", item, "--preset", "smoke", "--dynamics", "sine", *only, "--out", str(tmp_path))
+    out = Smoke(tmp_path / "smoke", "", "", {})
+    whole = {row["algorithm"]: row for row in smoke.rows("table2-digits") if row["setting"] == "sine"}
+    for row in out.rows("table2-digits"):
+        for name, value in row.items():
+            assert value == ("" if name in ("train_here", "train_here_std") else whole[row["algorithm"]][name]) or (
+                name == "train_here_seeds" and value == "0"
+            )
+    assert len(out.rows("table8-digits")) == 3
+    plan = Plan(known, only=Only(dynamics=("sine",), algorithms=("fedawe", "fedavg", "mifa")))
+    ((_, made_here),) = made("fig7", plan, out.out / "runs").figures
+    ((_, made_there),) = smoke.outcome("fig7").figures
+    assert [ax.get_ylabel() for ax in made_here.axes] == ["test loss", "test accuracy (%)"] * 2
+    assert [ax.get_ylabel() for ax in made_there.axes] == ["train loss", "test accuracy (%)"] * 2
+    for ax, other in zip(made_here.axes[1::2], made_there.axes[1::2], strict=True):
+        assert len(ax.lines) == len(other.lines) == 3
+        for line, same in zip(ax.lines, other.lines, strict=True):
+            np.testing.assert_array_equal(line.get_ydata(), same.get_ydata())
 
 
 # The terminal

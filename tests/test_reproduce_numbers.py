@@ -485,8 +485,15 @@ def test_the_window_that_is_reported_meets_every_phase(name: str) -> None:
 def test_conv_is_the_paper_s_network_on_smaller_images() -> None:
     paper, conv = (vars(presets()[name].settings) for name in ("paper", "conv"))  # type: ignore[index]
     differ = {name: (paper[name], conv[name]) for name in paper if paper[name] != conv[name]}
-    assert differ == {"image_size": (None, 16), "batch": (128, 32), "augment": (None, "none")}
+    assert differ == {
+        "image_size": (None, 16),
+        "batch": (128, 32),
+        "augment": (None, "none"),
+        "evaluate_on": ((), ("test",)),
+    }
     assert (conv["model"], conv["rounds"], conv["steps"]) == ("paper", 2000, 10)
+    train_too = (presets()["mini"].settings, presets()["conv"].figure3)  # figure 3 shows the training data as well
+    assert {settings.evaluate_on for settings in train_too} == {()}
 
 
 def test_rates_are_compared_on_validation_data_alone() -> None:

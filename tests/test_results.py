@@ -1,18 +1,15 @@
 """What docs/results.md shows is what lies in results/, and that follows from the evaluations that lie there too."""
 
-import importlib.util
 import re
-import sys
-from pathlib import Path
 from types import ModuleType
 
 import numpy as np
 import pandas as pd
 import pytest
+import scripts
 
-ROOT = Path(__file__).parent.parent
-KEPT = ROOT / "results"
-PAGE = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+KEPT = scripts.RESULTS
+PAGE = scripts.PAGE.read_text(encoding="utf-8")
 FLEETS = ("sine", "phones")
 
 
@@ -23,18 +20,7 @@ def evaluations() -> pd.DataFrame:
 
 @pytest.fixture(scope="module")
 def script() -> ModuleType:
-    """results/neighbours.py."""
-    sys.path.insert(0, str(KEPT))
-    try:
-        spec = importlib.util.spec_from_file_location("neighbours", KEPT / "neighbours.py")
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules["neighbours"] = module  # where its dataclasses look for their annotations
-        spec.loader.exec_module(module)
-    finally:
-        sys.path.remove(str(KEPT))
-    return module
+    return scripts.script("neighbours")
 
 
 def test_every_table_on_the_page_is_the_one_that_was_made() -> None:
@@ -102,3 +88,11 @@ def test_every_number_in_the_sentences_is_in_a_table() -> None:
     found = set(re.findall(r"\d+\.\d+", prose)) - SETTINGS
     assert len(found) > 20
     assert found <= known, found - known
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/faq.md"])
+def test_what_other_pages_say_about_winning_is_in_a_table_too(page: str) -> None:
+    text = (scripts.ROOT / page).read_text(encoding="utf-8").partition("**Does FedAWE win?**")[2].partition("\n\n")[0]
+    assert "results.md" in text
+    tables = " ".join(path.read_text(encoding="utf-8") for path in KEPT.glob("*/*.md"))
+    assert set(re.findall(r"\d+\.\d+", text)) <= set(re.findall(r"\d+\.\d+", tables))

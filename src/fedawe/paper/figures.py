@@ -20,7 +20,7 @@ from fedawe.paper.readings import Evaluate
 from fedawe.report.plots.style import figure, line
 from fedawe.report.plots.traces import partition_figure, probability_figure
 from fedawe.results.curves import curve, smoothed
-from fedawe.results.folder import Clients, RunSet
+from fedawe.results.folder import Clients, RunResult, RunSet
 
 SHOWN = (0.1, 0.5, 0.9)  # the probabilities of figure 6
 COLOURS = ("#6b2c7d", "#2aa3d8", "#d55e00")
@@ -124,15 +124,15 @@ def figure7(ran: Sequence[Ran], evaluate: Evaluate = "mean") -> Figure:
     """Train loss, logarithmic, and test accuracy over the rounds: FedAWE, FedAvg, MIFA; a data set for each experiment.
 
     The first data set appears twice, raw and with FedAWE's curve smoothed (a moving average with 0.99), the others
-    smoothed. Losses are true means; the paper's axis shows them divided by about 256 (docs/algorithms.md).
+    smoothed. Losses are true means; the paper's axis shows them divided by about 256 (docs/algorithms.md). Runs that
+    were evaluated on the test data alone show their test loss.
     """
     panels = [(ran[0], False), *((each, True) for each in ran)]
     with figure(1.7 * len(panels), rows=len(panels), columns=2) as (made, axes):
         for (each, smooth), row in zip(panels, np.atleast_2d(axes), strict=True):
-            for ax, name, scale in zip(row, ("train_loss", "test_accuracy"), (1, 100), strict=True):
-                for kind in ("fedawe", "fedavg", "mifa"):
-                    variant = each.planned.variant(kind)
-                    runs = each.runs.complete(variant.label) if each.runs is not None and variant is not None else []
+            loss = _loss(each)
+            for ax, name, scale in zip(row, (loss, "test_accuracy"), (1, 100), strict=True):
+                for kind, runs in _complete(each).items():
                     ours = curve(runs, metric_of(name, evaluate, kind))
                     if ours is not None:
                         shown = smoothed(ours) if smooth and kind == "fedawe" else ours
@@ -140,7 +140,7 @@ def figure7(ran: Sequence[Ran], evaluate: Evaluate = "mean") -> Figure:
                         ax.plot(shown.rounds, scale * shown.mean, label=NAMES[kind], **line(look))
                 ax.margins(x=0)
                 ax.set_title(f"{each.planned.data}, {'FedAWE smoothed' if smooth else 'raw'}", loc="left")
-            row[0].set(ylabel="train loss", yscale="log")
+            row[0].set(ylabel=loss.replace("_", " "), yscale="log")
             # Named where labels have room: 0.8, 0.9 and 1 would stand on each other.
             row[0].yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
             row[0].yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
@@ -151,3 +151,18 @@ def figure7(ran: Sequence[Ran], evaluate: Evaluate = "mean") -> Figure:
         if np.atleast_2d(axes)[0][0].lines:
             np.atleast_2d(axes)[0][0].legend()
     return made
+
+
+def _complete(ran: Ran) -> dict[str, list[RunResult]]:
+    """The complete runs of the algorithms of figure 7, as far as there are any."""
+    found = {kind: ran.planned.variant(kind) for kind in ("fedawe", "fedavg", "mifa")}
+    return {
+        kind: ran.runs.complete(variant.label) if ran.runs is not None and variant is not None else []
+        for kind, variant in found.items()
+    }
+
+
+def _loss(ran: Ran) -> str:
+    """That of the training data, or of the test data where no run was evaluated on the training data."""
+    lines = [line for runs in _complete(ran).values() for run in runs for line in run.record.evaluations[:1]]
+    return "test_loss" if lines and not any("train_loss" in line for line in lines) else "train_loss"

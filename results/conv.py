@@ -1,0 +1,436 @@
+"""The paper's network on SVHN under its sine: what `fedawe reproduce table2 --preset conv` found, as tables and curves.
+
+usage: python results/conv.py RUNS...      read the runs below these folders, and write what was found to results/conv
+       python results/conv.py              write tables and figure anew from the evaluations that are kept
+
+RUNS are folders such as runs/reproduce/conv and runs/reproduce/paper. Which size a run has, its record says: `conv`
+(16 x 16 pixels, batches of 32) or `paper` (32 x 32, 128). Runs may be under way: they count in what is said about
+earlier rounds, and not in what is said about the last ones. What was kept before of runs that are not below RUNS is
+dropped.
+"""
+
+import functools
+import shutil
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import pandas as pd
+from compact import keep
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from tables import (
+    ORDER,
+    PAGES,
+    BySeed,
+    by_class,
+    interval,
+    markdown,
+    mean,
+    over_classes,
+    p_text,
+    spread,
+    summary,
+    write,
+)
+
+from fedawe.core.describe import path_of
+from fedawe.core.palette import LOOKS
+from fedawe.paper.found import metric_of
+from fedawe.paper.plan import ALGORITHMS, NAMES, Plan, Variant
+from fedawe.paper.presets import DENSE, presets
+from fedawe.paper.published import accuracy, published
+from fedawe.paper.readings import Evaluate, RateKind, Readings
+from fedawe.report.plots.style import Size, figure, line, save
+from fedawe.results.folder import RunResult, load_all
+from fedawe.results.frame import table as rows_of
+from fedawe.results.significance import holm, p_value
+from fedawe.results.standings import paired
+
+KEPT = Path(__file__).parent / "conv"
+DATA, DYNAMICS, BASELINE = "svhn", "sine", "fedavg"
+KINDS: Mapping[RateKind, str] = {"paper": "the paper's rates", "equal": "equal rates"}
+WINDOW, PERIOD = DENSE[0], 20
+HORIZONS, BEFORE = (300, 500, 1000, 2000), 5  # so many evaluations, 20 rounds apart, up to a horizon
+TARGETS: Sequence[int] = published()["table8"]["targets"][DATA]
+COLUMNS = ["folder", "label", "seed", "status", "round", "test_accuracy", "latest_test_accuracy"]
+COLUMNS += ["received_test_accuracy", *(f"test_accuracy_class_{c}" for c in range(10)), "elapsed_seconds"]
+NOTHING = "No such run is complete yet.\n"
+MODELS: Mapping[Evaluate, str] = {"latest": "last aggregate", "received": "mean of the models received"}
+
+
+# What was run
+
+
+def read(folders: Iterable[Path]) -> pd.DataFrame:
+    """One row for every evaluation of the runs below the folders."""
+    frames = []
+    for folder in folders:
+        for experiment in load_all(folder):
+            for run in experiment.runs:
+                size = size_of(run)
+                if size is not None:
+                    names, rows = rows_of([(size, experiment, run)])
+                    frames.append(pd.DataFrame(rows, columns=names))
+    frame = pd.concat(frames)
+    ended = frame.status.isin(["complete", "diverged"])
+    return frame.assign(status=frame.status.where(ended, "unfinished"))  # a line may be half written
+
+
+def size_of(run: RunResult) -> str | None:
+    """conv or paper, if it is a run of one of these sizes on these data under these dynamics that was evaluated."""
+    header, task = run.header, run.header.get("task") or {}
+    if (
+        not run.record.evaluations
+        or task.get("name") != DATA
+        or task.get("model") != "paper"
+        or (header.get("availability") or {}).get("title") != DYNAMICS
+    ):
+        return None
+    made = task.get("image_size") or 32, (header.get("local") or {}).get("batch")
+    return "conv" if made == (16, 32) else "paper" if made == (32, 128) else None
+
+
+@functools.cache
+def variants(kind: RateKind) -> dict[str, Variant]:
+    """The paper's algorithms with these rates, FedAWE with its clip."""
+    plan = Plan(presets()["conv"], Readings(rates=kind))
+    return {name: plan.variant(DATA, name) for name in ALGORITHMS}
+
+
+def every_variant() -> dict[str, Variant]:
+    """Those of all rates by label, each once."""
+    return {variant.label: variant for kind in KINDS for variant in variants(kind).values()}
+
+
+def of_size(frame: pd.DataFrame, size: str) -> pd.DataFrame:
+    """The runs of a size."""
+    return frame[frame.folder == size]
+
+
+def rate_of(variant: Variant) -> str:
+    """Its eta0."""
+    assert variant.rates is not None
+    return f"{variant.rates[0]:g}"
+
+
+def last(frame: pd.DataFrame, variant: Variant, evaluate: Evaluate = "mean") -> BySeed:
+    """Percent by seed: over the evaluations of the last 50 rounds of complete runs."""
+    return summary(frame, variant.label, metric_of("test_accuracy", evaluate, variant.name), WINDOW)
+
+
+def whole(frame: pd.DataFrame, kind: RateKind) -> dict[str, Variant]:
+    """The variants of which there is a complete run."""
+    return {name: variant for name, variant in variants(kind).items() if last(frame, variant)}
+
+
+# Tables
+
+
+def table2(frame: pd.DataFrame, kind: RateKind) -> list[dict[str, object]]:
+    """Accuracy over the last 50 rounds, and paired differences to FedAvg at the same kind of rates; the best first."""
+    found = whole(frame, kind)
+    values = {name: last(frame, variant) for name, variant in found.items()}
+    base = values.get(BASELINE, {})
+    p = holm({name: p_value(own, base) for name, own in values.items() if name != BASELINE})
+    rows = []
+    for name, variant in found.items():
+        theirs = accuracy("table2", DATA, DYNAMICS, algorithm=name)
+        row: dict[str, object] = {
+            "algorithm": NAMES[name],
+            "eta0": rate_of(variant),
+            "seeds": len(values[name]),
+            "test accuracy": spread(values[name]),
+        }
+        if kind == "paper":
+            row["the paper (32 x 32)"] = "" if theirs is None else f"{theirs.mean} ± {theirs.std}"
+        difference = None if name == BASELINE else paired(values[name], base)
+        row |= {
+            "worst class": spread(over_classes(by_class(frame, variant.label, WINDOW), min)),
+            "minus FedAvg (95 %)": interval(difference),
+            "pairs": "" if difference is None else len(difference.seeds),
+            "p (Holm)": p_text(p.get(name)),
+            ORDER: -mean(values[name]),
+        }
+        rows.append(row)
+    return sorted(rows, key=lambda row: row[ORDER])  # type: ignore[arg-type,return-value]
+
+
+def models_table(frame: pd.DataFrame) -> list[dict[str, object]]:
+    """The same kind of model for everyone, and the differences to FedAvg's."""
+    rows = []
+    for kind, said in KINDS.items():
+        for name, variant in whole(frame, kind).items():
+            row: dict[str, object] = {
+                "rates": said,
+                "algorithm": NAMES[name],
+                "eta0": rate_of(variant),
+                "seeds": len(last(frame, variant)),
+            }
+            for evaluate, title in MODELS.items():
+                own, base = (last(frame, each, evaluate) for each in (variant, variants(kind)[BASELINE]))
+                row[title] = spread(own)
+                row[f"{title}: minus FedAvg (95 %)"] = "" if name == BASELINE else interval(paired(own, base))
+            rows.append(row)
+    return rows
+
+
+def speed_table(frame: pd.DataFrame) -> list[dict[str, object]]:
+    """Table 8: the first round, of every 20th, in which the mean over the complete runs is at a target."""
+    rows = []
+    for kind, said in KINDS.items():
+        for name, variant in whole(frame, kind).items():
+            runs = frame[(frame.label == variant.label) & (frame.status == "complete")]
+            curve = 100 * runs[runs["round"] % PERIOD == 0].groupby("round").test_accuracy.mean()
+            printed = published()["table8"]["rounds"][DATA].get(name, []) if kind == "paper" else []
+            row: dict[str, object] = {
+                "rates": said,
+                "algorithm": NAMES[name],
+                "eta0": rate_of(variant),
+                "seeds": runs.seed.nunique(),
+            }
+            for place, target in enumerate(TARGETS):
+                reached = curve[curve >= target].index
+                row[f"{target} %"] = str(reached[0]) if len(reached) else "never"
+                row[f"{target} %, the paper"] = (printed[place] or "never") if printed else ""
+            rows.append(row)
+    return rows
+
+
+def at(frame: pd.DataFrame, variant: Variant, rounds: int) -> BySeed:
+    """Percent by seed: the mean over five evaluations 20 rounds apart, up to `rounds`; also of runs under way."""
+    own = frame[(frame.label == variant.label) & (frame.status != "diverged") & (frame["round"] % PERIOD == 0)]
+    own = own[(own["round"] > rounds - BEFORE * PERIOD) & (own["round"] <= rounds)]
+    found = own.groupby("seed").test_accuracy.agg(["mean", "size"])
+    return {int(str(seed)): 100 * float(row["mean"]) for seed, row in found.iterrows() if row["size"] == BEFORE}
+
+
+def horizons_table(frame: pd.DataFrame) -> list[dict[str, object]]:
+    """Accuracy after more and more rounds, at one phase of the availability, and the differences to FedAvg."""
+    rows = []
+    for kind, said in KINDS.items():
+        for name, variant in variants(kind).items():
+            for rounds in HORIZONS:
+                own, base = (at(frame, each, rounds) for each in (variant, variants(kind)[BASELINE]))
+                if not own:
+                    continue
+                difference = None if name == BASELINE else paired(own, base)
+                rows.append(
+                    {
+                        "rates": said,
+                        "algorithm": NAMES[name],
+                        "eta0": rate_of(variant),
+                        "rounds": rounds,
+                        "seeds": len(own),
+                        "test accuracy": spread(own),
+                        "minus FedAvg (95 %)": interval(difference),
+                        "pairs": "" if difference is None else len(difference.seeds),
+                    }
+                )
+    return rows
+
+
+def phases_table(frame: pd.DataFrame) -> list[dict[str, object]]:
+    """How much the phase of an evaluation matters: means of the last rounds over seeds, by which phases they count."""
+    rows = []
+    for label, variant in every_variant().items():
+        runs = frame[(frame.label == label) & (frame.status == "complete")]
+        window = runs[runs["round"] > runs["round"].max() - WINDOW]
+        if window.empty:
+            continue
+        balanced = window[window["round"] > window["round"].max() - 2 * PERIOD]  # every phase twice
+        phases = 100 * balanced.groupby(balanced["round"] % PERIOD).test_accuracy.mean()
+        rows.append(
+            {
+                "algorithm": NAMES[variant.name],
+                "eta0": rate_of(variant),
+                "seeds": window.seed.nunique(),
+                "last 50 rounds": f"{100 * window.test_accuracy.mean():.1f}",
+                "last 40, every phase twice": f"{100 * balanced.test_accuracy.mean():.1f}",
+                "phase 0 alone": f"{phases[0]:.1f}",
+                "least phase": f"{phases.min():.1f}",
+                "largest phase": f"{phases.max():.1f}",
+            }
+        )
+    return rows
+
+
+def full_table(frame: pd.DataFrame) -> list[dict[str, object]]:
+    """The paper's own settings, as far as they were run: accuracy over the last 50 rounds, and both differences."""
+    rows = []
+    for label, variant in every_variant().items():
+        own = last(frame, variant)
+        if not own:
+            continue
+        row: dict[str, object] = {
+            "algorithm": NAMES[variant.name],
+            "eta0": rate_of(variant),
+            "rounds": int(frame[(frame.label == label) & (frame.status == "complete")]["round"].max()),
+            "seeds": len(own),
+            "test accuracy": spread(own),
+            "last aggregate": spread(last(frame, variant, "latest")),
+            "worst class": spread(over_classes(by_class(frame, label, WINDOW), min)),
+        }
+        for kind in KINDS:
+            base = variants(kind)[BASELINE]
+            difference = None if label == base.label else paired(own, last(frame, base))
+            row[f"minus FedAvg, eta0 = {rate_of(base)}"] = interval(difference)
+        rows.append(row)
+    return rows
+
+
+def runs_table(frame: pd.DataFrame) -> list[dict[str, object]]:
+    """What was run, how far, and how long it took."""
+    rows: list[dict[str, object]] = []
+    for size in ("conv", "paper"):
+        for label, variant in every_variant().items():
+            runs = frame[(frame.folder == size) & (frame.label == label)]
+            if runs.empty:
+                continue
+            ends = runs.sort_values("round").groupby("seed").tail(1)
+            seconds = ends.elapsed_seconds.sum()
+            rows.append(
+                {
+                    "size": size,
+                    "algorithm": NAMES[variant.name],
+                    "eta0": rate_of(variant),
+                    "rounds of each seed": ", ".join(
+                        f"seed {one.seed}: {one['round']}" + ("" if one.status == "complete" else f" ({one.status})")
+                        for _, one in ends.sort_values("seed").iterrows()
+                    ),
+                    "hours": f"{seconds / 3600:.1f}",
+                    "seconds a round": f"{seconds / max(ends['round'].sum(), 1):.2f}",
+                }
+            )
+    return rows
+
+
+# Sentences
+
+
+def short(frame: pd.DataFrame) -> str:
+    """What these runs say of FedAWE against FedAvg, as a list."""
+    conv, said = of_size(frame, "conv"), []
+    for kind, rates in KINDS.items():
+        ours, base = (last(conv, variants(kind)[name]) for name in ("fedawe", BASELINE))
+        there = f"At {rates} (FedAvg's eta0 is {rate_of(variants(kind)[BASELINE])}), after 2000 rounds"
+        said.append(f"{there}: {standing(ours, base)}{alike(conv, kind)}")
+    for kind, rates in KINDS.items():
+        changes = []
+        for rounds in HORIZONS:
+            ours, base = (at(conv, variants(kind)[name], rounds) for name in ("fedawe", BASELINE))
+            difference = paired(ours, base)
+            if difference is not None:
+                seeds = counted(len(difference.seeds))
+                changes.append(f"{interval(difference)} after {rounds} rounds ({seeds})")
+        if changes:
+            said.append(f"FedAWE minus FedAvg at {rates}, by rounds: {'; '.join(changes)}.")
+    return "".join(f"- {sentence}\n" for sentence in said)
+
+
+def alike(frame: pd.DataFrame, kind: RateKind) -> str:
+    """The same difference when one kind of model is evaluated for both."""
+    found = []
+    for evaluate, title in MODELS.items():
+        ours, base = (last(frame, variants(kind)[name], evaluate) for name in ("fedawe", BASELINE))
+        difference = paired(ours, base)
+        if difference is not None:
+            found.append(f"{interval(difference)} for the {title}")
+    return (
+        f" That is x-bar against FedAvg's model; with the same kind for both it is {', and '.join(found)}."
+        if found
+        else ""
+    )
+
+
+def standing(ours: BySeed, base: BySeed) -> str:
+    """Where FedAWE is, in a sentence that says how sure it is."""
+    difference = paired(ours, base)
+    if difference is None:
+        return "not compared yet: no seed has both runs."
+    points = f"FedAWE is {abs(difference.mean):.1f} points {'ahead of' if difference.mean > 0 else 'behind'} FedAvg"
+    if difference.low is None or difference.high is None:
+        return f"{points}, with one seed, which says nothing about chance."
+    sure = "" if difference.sign else ", so that this may be chance"
+    between = f"95 % interval of the difference {difference.low:+.1f} to {difference.high:+.1f}"
+    return f"{points} ({counted(len(difference.seeds))}, {between}{sure})."
+
+
+def counted(seeds: int) -> str:
+    """How many, in words."""
+    return f"{seeds} seed{'' if seeds == 1 else 's'}"
+
+
+def tables(frame: pd.DataFrame) -> dict[str, str]:
+    """Everything that is written, by the names of the files."""
+    conv, full = of_size(frame, "conv"), of_size(frame, "paper")
+    made = {
+        "paper": table2(conv, "paper"),
+        "equal": table2(conv, "equal"),
+        "models": models_table(conv),
+        "speed": speed_table(conv),
+        "horizons": horizons_table(conv),
+        "phases": phases_table(conv),
+        "full": full_table(full),
+        "runs": runs_table(frame),
+    }
+    found = {f"{name}.md": markdown(rows) if rows else NOTHING for name, rows in made.items()}
+    return {"short.md": short(frame), **found}
+
+
+# Figure
+
+
+def curves(frame: pd.DataFrame) -> Figure:
+    """Test accuracy against the round: a panel for each kind of rates, thin lines for seeds, thick ones for means.
+
+    Only evaluations after a multiple of 20 rounds are drawn, all at the same phase of the availability. A thick line is
+    the mean over seeds and over five evaluations, as in the table of horizons.
+    """
+    conv = of_size(frame, "conv")
+    conv = conv[(conv["round"] % PERIOD == 0) & (conv.status != "diverged")]
+    with figure(3.4, columns=2, sharey=True, size=Size(width=8.0)) as (made, axes):
+        for ax, (kind, said) in zip(axes, KINDS.items(), strict=True):
+            for name, variant in variants(kind).items():
+                _draw(ax, conv[conv.label == variant.label], name, variant)
+            ax.set(title=said, xlabel="round", xlim=(0, HORIZONS[-1]), ylim=(60, 90))
+            ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2)
+        axes[0].set_ylabel("test accuracy (%)")
+    return made
+
+
+def _draw(ax: Axes, runs: pd.DataFrame, name: str, variant: Variant) -> None:
+    """The curves of a variant, if there are any; the mean is that of complete runs."""
+    if runs.empty:
+        return
+    look = line(LOOKS[path_of(ALGORITHMS[name])])
+    for _, one in runs.groupby("seed"):
+        ordered = one.sort_values("round")
+        ax.plot(ordered["round"], 100 * ordered.test_accuracy, color=look["color"], linewidth=0.4, alpha=0.35)
+    complete = runs[runs.status == "complete"]
+    mean_curve = 100 * complete.groupby("round").test_accuracy.mean().rolling(BEFORE).mean().dropna()
+    seeds = complete.seed.nunique()
+    label = f"{NAMES[name]} ({rate_of(variant)}): " + (counted(seeds) if seeds else "under way")
+    ax.plot(mean_curve.index.to_numpy(), mean_curve.to_numpy(), label=label, **{**look, "linewidth": 1.5})
+
+
+def write_all() -> None:
+    """Tables and figure from what is kept, also to the page."""
+    frame = pd.read_csv(KEPT / "evaluations.csv.gz")
+    write(KEPT, tables(frame), "results.md")
+    drawn = curves(frame)
+    for suffix in ("png", "svg"):
+        save(drawn, KEPT / f"curves.{suffix}")
+    shutil.copyfile(KEPT / "curves.svg", PAGES / "conv.svg")
+
+
+def main() -> None:
+    """Read, keep, write."""
+    KEPT.mkdir(exist_ok=True)
+    if len(sys.argv) > 1:
+        keep([read(map(Path, sys.argv[1:]))], COLUMNS, KEPT / "evaluations.csv.gz")
+    write_all()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,251 @@
+"""The section on the paper's network: its tables follow from results/conv, also while runs are under way."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.stats
+import scripts
+
+from fedawe.results import record as records
+
+KEPT = scripts.RESULTS / "conv"
+PAGE = scripts.PAGE.read_text(encoding="utf-8")
+SECTION = PAGE.partition("## The paper's network\n")[2].partition("\n## ")[0]
+TABLE = re.compile(r"<!-- conv/(\S+\.md) -->\n(.*?)<!-- end -->", flags=re.DOTALL)
+EVALUATED = sorted({*range(0, 2001, 20), *range(1952, 2001, 2)})
+FEDAWE, FEDAVG, EQUAL = "fedawe(clip=0.5,eta0=0.1)", "fedavg(eta0=0.05)", "fedavg(eta0=0.1)"
+
+
+@pytest.fixture(scope="module")
+def script() -> ModuleType:
+    return scripts.script("conv")
+
+
+@pytest.fixture(scope="module")
+def evaluations() -> pd.DataFrame:
+    return pd.read_csv(KEPT / "evaluations.csv.gz")
+
+
+@pytest.fixture(scope="module")
+def made(script: ModuleType, evaluations: pd.DataFrame) -> dict[str, str]:
+    found: dict[str, str] = script.tables(evaluations)
+    return found
+
+
+def rows(table: str) -> list[dict[str, str]]:
+    """A table of Markdown; one that has no rows yet is empty."""
+    lines = [[cell.strip() for cell in line[1:-2].split("|")] for line in table.splitlines() if line.startswith("|")]
+    return [dict(zip(lines[0], line, strict=True)) for line in lines[2:]]
+
+
+# What is kept
+
+
+def test_every_table_follows_from_the_evaluations(made: dict[str, str]) -> None:
+    assert made.keys() == {path.name for path in KEPT.glob("*.md")}
+    for name, text in made.items():
+        assert text == (KEPT / name).read_text(encoding="utf-8"), name
+
+
+def test_the_section_shows_the_tables_that_were_made(made: dict[str, str]) -> None:
+    shown = dict(TABLE.findall(SECTION))
+    assert shown.keys() == made.keys()
+    for name, text in shown.items():
+        assert text == made[name], name
+
+
+def test_every_decimal_number_of_the_section_is_in_a_table(made: dict[str, str]) -> None:
+    """Apart from settings: rates and the clip."""
+    known = set(re.findall(r"\d+\.\d+", " ".join(made.values()))) | {"0.1", "0.05", "0.5"}
+    prose = re.sub(r"```.*?```", "", TABLE.sub("", SECTION), flags=re.DOTALL)
+    found = set(re.findall(r"\d+\.\d+", prose))
+    assert found <= known, found - known
+
+
+def test_what_is_kept_is_what_was_run(evaluations: pd.DataFrame, script: ModuleType) -> None:
+    assert set(evaluations.folder) <= {"conv", "paper"}
+    assert set(evaluations.label) <= set(script.every_variant())
+    assert set(evaluations.seed) <= {3, 4, 6}
+    assert not evaluations.duplicated(["folder", "label", "seed", "round"]).any()
+    whole = evaluations[(evaluations.status == "complete") & (evaluations.folder == "conv")]
+    for _, run in whole.groupby(["label", "seed"]):
+        assert sorted(run["round"]) == EVALUATED
+    assert sum(path.stat().st_size for path in KEPT.iterdir()) < 3_000_000
+
+
+@pytest.mark.parametrize("kind", ["paper", "equal"])
+def test_accuracies_and_differences_are_what_numpy_says(
+    evaluations: pd.DataFrame, made: dict[str, str], kind: str
+) -> None:
+    """Over rounds 1952, 1954, ..., 2000."""
+    conv = evaluations[evaluations.folder == "conv"]
+
+    def means(name: str, eta0: str) -> dict[int, float]:
+        label = f"{name.lower()}({'clip=0.5,' if name == 'FedAWE' else ''}eta0={eta0})"
+        runs = conv[(conv.label == label) & (conv.status == "complete") & conv["round"].isin(range(1952, 2001, 2))]
+        found = {int(str(seed)): one.test_accuracy.to_numpy() for seed, one in runs.groupby("seed")}
+        assert {len(values) for values in found.values()} <= {25}
+        return {seed: 100 * float(values.mean()) for seed, values in found.items()}
+
+    base = means("FedAvg", "0.05" if kind == "paper" else "0.1")
+    for row in rows(made[f"{kind}.md"]):
+        own = means(row["algorithm"], row["eta0"])
+        numbers = list(own.values())
+        sd = f" ± {np.std(numbers, ddof=1):.1f}" if len(own) > 1 else ""
+        assert row["test accuracy"] == f"{np.mean(numbers):.1f}{sd}"
+        assert row["seeds"] == str(len(own))
+        both = sorted(own.keys() & base.keys())
+        if row["algorithm"] == "FedAvg" or not both:
+            assert row["minus FedAvg (95 %)"] == row["pairs"] == row["p (Holm)"] == ""
+            continue
+        found = np.array([own[seed] - base[seed] for seed in both])
+        assert row["pairs"] == str(len(both))
+        if len(both) == 1:
+            assert (row["minus FedAvg (95 %)"], row["p (Holm)"]) == (f"{found[0]:+.1f}", "")
+        else:
+            low, high = scipy.stats.ttest_1samp(found, 0).confidence_interval()
+            assert row["minus FedAvg (95 %)"] == f"{found.mean():+.1f} ({low:+.1f} to {high:+.1f})"
+
+
+def test_the_window_meets_ten_phases(script: ModuleType) -> None:
+    """Five of them three times and five twice, as the page says; the last 40 rounds meet each twice."""
+    window = [n for n in EVALUATED if n > 2000 - script.WINDOW]
+    counts = np.unique([n % script.PERIOD for n in window], return_counts=True)[1]
+    assert sorted(counts) == [2] * 5 + [3] * 5
+    assert set(np.unique([n % 20 for n in window if n > 1960], return_counts=True)[1]) == {2}
+
+
+def test_the_figure_shows_every_variant(script: ModuleType, evaluations: pd.DataFrame) -> None:
+    drawn = script.curves(evaluations)
+    conv = evaluations[evaluations.folder == "conv"]
+    for ax, kind in zip(drawn.axes, script.KINDS, strict=True):
+        labels = {variant.label for variant in script.variants(kind).values()} & set(conv.label)
+        assert len(ax.get_legend().get_texts()) == len(labels)
+        assert len(ax.lines) == sum(1 + conv[conv.label == label].seed.nunique() for label in labels)
+    assert (scripts.ROOT / "docs" / "conv.svg").read_bytes() == (KEPT / "curves.svg").read_bytes()
+
+
+# Runs under way, and what is made of any runs
+
+
+def run(label: str, seed: int, accuracy: Callable[[int], float], upto: int = 2000, status: str = "complete") -> str:
+    """An invented run as CSV, so that it passes through the same types as what is kept."""
+    lines = [
+        {
+            "folder": "conv", "label": label, "seed": seed, "status": status, "round": n,
+            "test_accuracy": accuracy(n), "latest_test_accuracy": accuracy(n) - 0.2 if "fedawe" in label else None,
+            "received_test_accuracy": None if "fedawe" in label else accuracy(n) + 0.01,
+            **{f"test_accuracy_class_{c}": accuracy(n) - c / 100 for c in range(10)}, "elapsed_seconds": 0.5 * n,
+        }
+        for n in EVALUATED if n <= upto
+    ]  # fmt: skip
+    return json.dumps(lines)
+
+
+def frame(*runs: str) -> pd.DataFrame:
+    return pd.DataFrame([line for text in runs for line in json.loads(text)])
+
+
+def constant(value: float) -> Callable[[int], float]:
+    return lambda n: value if n else 0.1
+
+
+def test_runs_under_way_count_up_to_where_they_are(script: ModuleType) -> None:
+    found = frame(
+        run(FEDAWE, 3, constant(0.84)),
+        run(FEDAWE, 4, constant(0.86), upto=1140, status="unfinished"),
+        run(FEDAWE, 6, constant(0.99), upto=1000, status="diverged"),
+        run(FEDAVG, 3, constant(0.80)),
+        run(FEDAVG, 4, constant(0.81), upto=1140, status="unfinished"),
+        run(EQUAL, 4, constant(0.82), upto=480, status="unfinished"),
+    )
+    made = script.tables(found)
+    at_end = {row["algorithm"]: row for row in rows(made["paper.md"])}
+    assert list(at_end) == ["FedAWE", "FedAvg"], "the best first"
+    fedawe = at_end["FedAWE"]
+    assert (fedawe["seeds"], fedawe["test accuracy"], fedawe["worst class"]) == ("1", "84.0", "75.0")
+    assert (fedawe["minus FedAvg (95 %)"], fedawe["pairs"], fedawe["p (Holm)"]) == ("+4.0", "1", "")
+    assert fedawe["the paper (32 x 32)"] == "85.6 ± 0.9"
+    assert [row["algorithm"] for row in rows(made["equal.md"])] == ["FedAWE"], "FedAvg at this rate is under way"
+    assert rows(made["equal.md"])[0]["minus FedAvg (95 %)"] == ""
+    horizons = {(row["rates"], row["algorithm"], row["rounds"]): row for row in rows(made["horizons.md"])}
+    assert horizons["the paper's rates", "FedAWE", "1000"]["test accuracy"] == "85.0 ± 1.4"
+    assert horizons["the paper's rates", "FedAWE", "1000"]["minus FedAvg (95 %)"] == "+4.5 (-1.9 to +10.9)"
+    assert horizons["the paper's rates", "FedAWE", "2000"]["seeds"] == "1"
+    assert horizons["equal rates", "FedAWE", "300"]["minus FedAvg (95 %)"] == "+4.0"
+    assert ("equal rates", "FedAvg", "500") not in horizons, "it is at round 480"
+    models = {(row["rates"], row["algorithm"]): row for row in rows(made["models.md"])}
+    assert models["the paper's rates", "FedAWE"]["last aggregate"] == "64.0"
+    assert models["the paper's rates", "FedAWE"]["mean of the models received"] == "84.0"
+    assert models["the paper's rates", "FedAvg"]["last aggregate"] == "80.0"
+    assert models["the paper's rates", "FedAvg"]["mean of the models received"] == "81.0"
+    assert models["the paper's rates", "FedAWE"]["mean of the models received: minus FedAvg (95 %)"] == "+3.0"
+    assert "seed 4: 1140 (unfinished), seed 6: 1000 (diverged)" in made["runs.md"]
+    assert made["full.md"] == script.NOTHING
+    assert "FedAWE is 4.0 points ahead of FedAvg, with one seed, which says nothing about chance." in made["short.md"]
+    assert "it is -16.0 for the last aggregate, and +3.0 for the mean of the models received." in made["short.md"]
+    script.curves(found)
+
+
+def test_sentences_say_how_sure_they_are(script: ModuleType) -> None:
+    base = {3: 80.0, 4: 81.0, 6: 82.0}
+    assert script.standing({3: 82.0, 4: 83.1, 6: 83.9}, base).endswith("difference +1.8 to +2.2).")
+    assert "behind FedAvg (3 seeds" in script.standing({3: 78.0, 4: 78.9, 6: 80.1}, base)
+    assert script.standing({3: 80.0, 4: 83.0, 6: 83.0}, base).endswith("so that this may be chance).")
+    assert script.standing({5: 80.0}, base) == "not compared yet: no seed has both runs."
+
+
+def test_table_8_counts_every_20th_round_of_complete_runs(script: ModuleType) -> None:
+    made = script.tables(
+        frame(
+            run(FEDAWE, 3, lambda n: n / 2000),
+            run(FEDAWE, 4, lambda n: n / 4000),
+            run(FEDAWE, 6, constant(0.99), upto=900, status="unfinished"),
+        )
+    )
+    row = rows(made["speed.md"])[0]
+    assert [row[f"{target} %"] for target in (20, 40, 60, 80)] == ["540", "1080", "1600", "never"]
+    assert [row[f"{target} %, the paper"] for target in (20, 40, 60, 80)] == ["40", "120", "200", "820"]
+
+
+def test_one_phase_is_told_from_all(script: ModuleType) -> None:
+    """Accuracy that swings with the period: 0.8 at phase 0, less at others."""
+    (row,) = rows(script.tables(frame(run(FEDAWE, 3, lambda n: 0.8 - (n % 20) / 1000)))["phases.md"])
+    assert (row["phase 0 alone"], row["least phase"], row["largest phase"]) == ("80.0", "78.2", "80.0")
+    assert row["last 40, every phase twice"] == "79.1"
+
+
+def text_of(lines: list[dict[str, Any]]) -> str:
+    return "".join(records.seal(line) + "\n" for line in lines)
+
+
+def test_records_are_read_while_they_are_written(script: ModuleType, tmp_path: Path) -> None:
+    task = {"name": "svhn", "model": "paper", "image_size": 16}
+    header: dict[str, Any] = {
+        "kind": "header", "format": records.FORMAT, "label": FEDAVG, "seed": 3, "task": task, "local": {"batch": 32},
+        "availability": {"title": "sine"},
+    }  # fmt: skip
+    lines: list[dict[str, Any]] = [header, *({"kind": "evaluation", "round": n, "test_accuracy": 0.5} for n in (0, 20))]
+    others = {**header, "task": {**task, "image_size": None}, "local": {"batch": 128}}
+    for place, text in {
+        f"a/{FEDAVG}/seed-3": text_of(lines) + '{"kind":"evalua',
+        f"b/{FEDAVG}/seed-4": text_of([others, *lines[1:], {"kind": "end", "status": "complete"}]),
+        f"c/{FEDAVG}/seed-6": text_of([{**header, "task": {**task, "name": "cifar10"}}]),
+    }.items():
+        path = tmp_path / place / "record.jsonl"
+        path.parent.mkdir(parents=True)
+        path.write_text(text, encoding="utf-8")
+    found = script.read([tmp_path / name for name in "abc"])
+    assert found[["folder", "label", "seed", "status", "round"]].to_numpy().tolist() == [
+        ["conv", FEDAVG, 3, "unfinished", 0],
+        ["conv", FEDAVG, 3, "unfinished", 20],
+        ["paper", FEDAVG, 4, "complete", 0],
+        ["paper", FEDAVG, 4, "complete", 20],
+    ]
