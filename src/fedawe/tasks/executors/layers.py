@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from fedawe.tasks.executors.base import Batch, Kept, Loss, masks, rounded_to
+from fedawe.tasks.executors.chain import Chain
 from fedawe.tasks.executors.differentiated import Differentiated, explained, step
 from fedawe.tasks.executors.joining import Joining
 from fedawe.tasks.executors.program import Program, group_norm
@@ -31,6 +32,9 @@ class Layers(Differentiated):
         functions = {node.function for node in program.nodes}
         self.program, self.random = program, any(program.dropped)
         self.joined = Joining(program, shapes).joined()  # for one client on a processor, in float32
+        self.parameters = [entry.name for entry in layout.ordered if entry.kind == "parameter"]
+        trained = frozenset(name for name in self.parameters if name not in frozen)
+        self.chain = None if self.joined is None else Chain(self.joined, trained)
         self.blocks = self.joined is None and program.suits_blocks(lambda name: shapes[name][0])
         self.channels_last = functional.conv2d in functions and group_norm in functions
         self.stackable = lstm not in functions  # torch would compute its clients one by one, and slower
@@ -74,23 +78,47 @@ class Layers(Differentiated):
             self.dropped[shape] = self.program.dropout_shapes(inputs[0], self._named(row[: self.d], row[self.d :]))
         return masks(self.dropped[shape], self.program.dropped, seeds, inputs)
 
+    def gradients(self, x: Tensor, batch: Batch, kept: Kept) -> Tensor:
+        inputs, targets, weights, seeds = batch
+        if self.chain is None or (len(x) > 1 and self.stackable) or not _has_kernels(x):
+            return super().gradients(x, batch, kept)
+        drawn, rows = self.draw(x, inputs, seeds), []
+        for n, row in enumerate(x):
+            named = self._named(row[: self.d], row[self.d :])
+            found = self._gradients(named, inputs[n], targets[n], weights[n], [mask[n] for mask in drawn])
+            parts = (found.get(name, named[name]) for name in self.parameters)
+            rows.append(torch.cat([each.reshape(-1) for each in parts]))
+        return torch.stack(rows)
+
     def descend_alone(self, x: Tensor, batches: Iterable[Batch], rate: float) -> None:
         """Layer by layer, on views of x."""
         buffers = x[self.d :].clone()  # apart, since a change of x would be a change of the weights to autograd
         named = self._named(x[: self.d].detach(), buffers)
-        trained = []
-        for entry in self.layout.ordered:
-            view = named[entry.name]
-            if entry.kind == "parameter" and entry.name not in self.frozen and view is not None:
-                trained.append(view.detach().requires_grad_())
-                named[entry.name] = trained[-1]
+        trained = {name: named[name].detach().requires_grad_() for name in self.parameters if name not in self.frozen}
         for inputs, targets, weights, seeds in batches:
             drawn = [mask[0] for mask in self.draw(x[None], inputs, seeds)]
+            if self.chain is not None and _has_kernels(x):
+                found = self._gradients(named, inputs[0], targets[0], weights[0], drawn)
+                with torch.no_grad():
+                    torch._foreach_sub_([named[name] for name in found], list(found.values()), alpha=rate)
+                continue
             with torch.enable_grad():
-                outputs = self._run(inputs[0], named, True, True, drawn)
+                outputs = self._run(inputs[0], {**named, **trained}, True, True, drawn)
                 loss = self.weighted(outputs, targets[0], weights[0])
-            step(loss, trained, rate)
+            step(loss, list(trained.values()), rate)
         x[self.d :] = buffers
+
+    def _gradients(
+        self, named: Named, inputs: Tensor, targets: Tensor, weights: Tensor, drawn: Sequence[Tensor]
+    ) -> dict[str, Tensor]:
+        """Of one client by kernels, without autograd; buffers change in place."""
+        assert self.chain is not None
+        with explained():
+            outputs, undone = self.chain.run(_channels_last(inputs), named, _dropping(drawn))
+        outputs = outputs.detach().requires_grad_()
+        with torch.enable_grad():
+            loss = self.weighted(outputs, targets, weights)
+        return self.chain.gradients(undone, torch.autograd.grad(loss, outputs)[0])
 
     def _named(self, parameters: Tensor, buffers: Tensor) -> Named:
         """Views of both vectors by name; None for what a layer does not have."""
@@ -101,14 +129,23 @@ class Layers(Differentiated):
 
     def _run(self, inputs: Tensor, named: Named, training: bool, alone: bool, keep: Sequence[Tensor] = ()) -> Tensor:
         """`alone`: one client, so that the layout can be chosen; under vmap torch chooses it."""
-        # Neither our kernels nor oneDNN's layout know the rounded numbers of autocast.
-        single = alone and inputs.device.type == "cpu" and inputs.dtype == torch.float32 and rounded_to(inputs) is None
+        one = next(iter(each for each in named.values() if each is not None), inputs)
+        single = alone and _has_kernels(one)
         program = self.joined if single and self.joined is not None else self.program
         blocked = single and self.blocks and torch.backends.mkldnn.is_available()
-        if inputs.ndim == 4 and (program is self.joined or (alone and self.channels_last)):
-            inputs = inputs.contiguous(memory_format=torch.channels_last)
+        if program is self.joined or (alone and self.channels_last):
+            inputs = _channels_last(inputs)
         with explained():
             return program.run(inputs, named, training, _dropping(keep), blocked)
+
+
+def _has_kernels(x: Tensor) -> bool:
+    """Whether kernels, or oneDNN's layout, can be used with such parameters: neither knows autocast."""
+    return x.device.type == "cpu" and x.dtype == torch.float32 and rounded_to(x) is None
+
+
+def _channels_last(inputs: Tensor) -> Tensor:
+    return inputs.contiguous(memory_format=torch.channels_last) if inputs.ndim == 4 else inputs
 
 
 def _dropping(keep: Sequence[Tensor]) -> Callable[[Tensor], Tensor] | None:

@@ -1,5 +1,6 @@
 """Group and batch normalisation by kernels of our own, with the addition and the ReLU that follow them."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -7,6 +8,9 @@ from torch import Tensor
 
 from fedawe.tasks.executors.convolved import addresses
 from fedawe.tasks.executors.program import batch_norm, group_norm
+
+
+Apply = Callable[..., Any]
 
 
 class Normalised(torch.autograd.Function):
@@ -58,27 +62,27 @@ class Normalised(torch.autograd.Function):
 
 
 def group_normalised(
-    h: Tensor, *rest: Tensor, groups: int, eps: float, relu: bool
+    h: Tensor, *rest: Tensor, groups: int, eps: float, relu: bool, apply: Apply = Normalised.apply
 ) -> Tensor:
     """Group normalisation as a function of a program; rest: what is added, if anything, then weight and bias."""
     *added, weight, bias = rest
-    out: Tensor = Normalised.apply(h, *(added or [None]), weight, bias, groups, eps, False, relu)[0]  # type: ignore[no-untyped-call]
+    out: Tensor = apply(h, added[0] if added else None, weight, bias, groups, eps, False, relu)[0]
     return out
 
 
 def batch_normalised(
-    h: Tensor, *rest: Tensor, momentum: float, eps: float, relu: bool, training: bool
+    h: Tensor, *rest: Tensor, momentum: float, eps: float, relu: bool, training: bool, apply: Apply = Normalised.apply
 ) -> Tensor:
     """The same of batch normalisation; its running statistics come last, and change in training."""
     *added, weight, bias, mean, var = rest
     count = h.numel() // h.shape[1]
-    if not training or count == 1:  # which torch refuses in its own words
+    if not training:
         out = batch_norm(h, weight, bias, mean, var, momentum, eps, training)
         out = out + added[0] if added else out
         return out.relu() if relu else out
-    out, found_mean, found_var = Normalised.apply(  # type: ignore[no-untyped-call]
-        h, *(added or [None]), weight, bias, h.shape[1], eps, True, relu
-    )
+    if count == 1:
+        raise ValueError("expected more than 1 value per channel")  # as torch does
+    out, found_mean, found_var = apply(h, added[0] if added else None, weight, bias, h.shape[1], eps, True, relu)
     with torch.no_grad():
         mean.lerp_(found_mean[0], momentum)
         var.lerp_(found_var[0] * (count / (count - 1)), momentum)
