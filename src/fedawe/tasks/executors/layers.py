@@ -10,6 +10,7 @@ from fedawe.tasks.executors.base import Batch, Kept, Loss, masks, rounded_to
 from fedawe.tasks.executors.differentiated import Differentiated, explained, step
 from fedawe.tasks.executors.pooled import joined
 from fedawe.tasks.executors.program import Program, group_norm
+from fedawe.tasks.executors.recurrent import by_kernels
 from fedawe.tasks.executors.sequences import lstm
 from fedawe.tasks.layout import Layout
 
@@ -30,8 +31,9 @@ class Layers(Differentiated):
         shapes = {entry.name: entry.shape for entry in layout.ordered}
         functions = {node.function for node in program.nodes}
         self.program, self.random = program, any(program.dropped)
-        self.joined = joined(program, shapes)  # for one client on a processor, in float32
-        self.blocks = self.joined is None and program.suits_blocks(lambda name: shapes[name][0])
+        pooled = joined(program, shapes)
+        self.joined = by_kernels(pooled or program) or pooled  # for one client on a processor, in float32
+        self.blocks = pooled is None and program.suits_blocks(lambda name: shapes[name][0])
         self.channels_last = functional.conv2d in functions and group_norm in functions
         self.stackable = lstm not in functions  # torch would compute its clients one by one, and slower
         self.dropped: dict[torch.Size, list[torch.Size]] = {}  # shape of the inputs -> what its dropout layers receive
@@ -102,13 +104,19 @@ class Layers(Differentiated):
     def _run(self, inputs: Tensor, named: Named, training: bool, alone: bool, keep: Sequence[Tensor] = ()) -> Tensor:
         """`alone`: one client, so that the layout can be chosen; under vmap torch chooses it."""
         # Neither our kernels nor oneDNN's layout know the rounded numbers of autocast.
-        single = alone and inputs.device.type == "cpu" and inputs.dtype == torch.float32 and rounded_to(inputs) is None
+        single = alone and inputs.device.type == "cpu" and rounded_to(inputs) is None and _in_float32(inputs, named)
         program = self.joined if single and self.joined is not None else self.program
-        blocked = single and self.blocks and torch.backends.mkldnn.is_available()
+        blocked = single and self.blocks and inputs.is_floating_point() and torch.backends.mkldnn.is_available()
         if inputs.ndim == 4 and (program is self.joined or (alone and self.channels_last)):
             inputs = inputs.contiguous(memory_format=torch.channels_last)
         with explained():
             return program.run(inputs, named, training, _dropping(keep), blocked)
+
+
+def _in_float32(inputs: Tensor, named: Named) -> bool:
+    """Whether parameters and inputs are float32; inputs may be whole numbers, which an embedding reads."""
+    floats = (each for each in (inputs, *named.values()) if each is not None and each.is_floating_point())
+    return all(each.dtype == torch.float32 for each in floats)
 
 
 def _dropping(keep: Sequence[Tensor]) -> Callable[[Tensor], Tensor] | None:

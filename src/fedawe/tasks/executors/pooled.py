@@ -93,10 +93,7 @@ def convolved_pooled(
 
 def joined(program: Program, shapes: Mapping[str, Sequence[int]]) -> Program | None:
     """The program with convolution, pooling and ReLU joined wherever there are kernels for them; None if nowhere."""
-    nodes, users = program.nodes, dict[int, list[int]]()
-    for n, node in enumerate(nodes):
-        for value in node.inputs:
-            users.setdefault(value, []).append(n)
+    nodes, users = program.nodes, program.users
     ends: dict[int, Node] = {}  # the number of the last node of three -> what takes their place
     absorbed: set[int] = set()
     for n, pool in enumerate(nodes):
@@ -110,17 +107,7 @@ def joined(program: Program, shapes: Mapping[str, Sequence[int]]) -> Program | N
         options = {"padding": tuple(convolution.options["padding"]), "k": k, "relu": relu}
         absorbed |= {source, n} if relu else {source}
         ends[after[0] if relu else n] = Node(convolved_pooled, convolution.inputs, convolution.tensors, options)
-    if not ends:
-        return None
-    out: list[Node] = []
-    place = {0: 0}  # a value -> the same value in the new program
-    for n, node in enumerate(nodes):
-        if n in absorbed:
-            continue
-        node = ends.get(n, node)
-        out.append(Node(node.function, tuple(place[value] for value in node.inputs), node.tensors, node.options))
-        place[n + 1] = len(out)
-    return Program(tuple(out))
+    return program.replaced(ends, absorbed) if ends else None
 
 
 def _side(pool: Node) -> int | None:
