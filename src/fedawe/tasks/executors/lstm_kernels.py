@@ -73,12 +73,12 @@ def forward(H: int, rows: int) -> Callable[..., None]:
 
 @cache
 def backward(H: int, rows: int, every: bool, table: bool) -> Callable[..., None]:
-    """gw [4 H, H], and the errors of the gates, [L B, width(H)]; or with `table` their sums gi [N, width(H)] by `which`.
+    """gw [4 H, H], and the errors of the gates: all of them [L B, width(H)], or with `table` their sums by `which`.
 
-    gh and gc [B, H] are the errors of the state and of the cell. With `every` g[t] is the error of the state of step t
-    that comes from without; else only the last state has one, which is given as gh. The steps are computed backwards, in
-    blocks of T, so that the errors of a block are still in a near cache when gw is computed from them. With `table`
-    `errors` has one block.
+    gh and gc [B, H] are the errors of the state and of the cell. With `every` the state of step t also has the error
+    g[t]; otherwise only the last state has one, which is given as gh. The steps are computed backwards, in blocks of T,
+    so that the errors of a block are still in a near cache when gw is computed from them. With `table` the sums are
+    gi [N, width(H)], and `errors` is only as long as a block.
     """
     arrays = dict.fromkeys(("g", "w", "h", "cells", "kept", "errors", "gh", "gc", "gw", "gi"), "numbers")
     code = Code({**arrays, "which": "wholes"}, ("L", "B", "T", "N", "by_step", "by_sample"))
@@ -138,5 +138,3 @@ def _gates(code: Code, H: int, every: bool, table: bool, t: Whole, B: Whole, err
             code.store(each, "errors", errors + b * width(H) + n * H + j)
             if table:
                 code.store(builder.fadd(code.load("gi", to + n * H), each), "gi", to + n * H)
-
-

@@ -46,7 +46,6 @@ class Whole:
             self.code, builder.select(builder.icmp_signed("<", self.value, other.value), self.value, other.value)
         )
 
-
     def negative_part(self) -> "Whole":
         """-n of a negative number n, and 0 of others."""
         builder, zero = self.code.builder, ir.Constant(WHOLE, 0)
@@ -218,15 +217,20 @@ class Code:
 @cache
 def _series() -> list[float]:
     """The coefficients of a polynomial that is (2^f - 1) / f for |f| <= 1/2, to a relative error of 1e-8."""
-    chebyshev = np.polynomial.chebyshev
-    found = chebyshev.chebinterpolate(lambda u: np.expm1(u / 2 * math.log(2)) / (u / 2), 5)
-    return [float(each) * 2**n for n, each in enumerate(chebyshev.cheb2poly(found))]
+    nodes = np.cos((np.arange(6) + 0.5) * math.pi / 6) / 2  # Chebyshev's, between -1/2 and 1/2
+    found = np.polynomial.Polynomial.fit(nodes, np.expm1(nodes * math.log(2)) / nodes, 5)
+    return [float(each) for each in found.convert().coef]
+
+
+def _machine() -> Any:
+    """The processor at hand; every engine has its own, which ends with it."""
+    target = _target()
+    features = llvm.get_host_cpu_features().flatten()
+    return target.create_target_machine(cpu=llvm.get_host_cpu_name(), features=features, opt=3)
 
 
 @cache
-def _machine() -> Any:
+def _target() -> Any:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    target = llvm.Target.from_default_triple()
-    features = llvm.get_host_cpu_features().flatten()
-    return target.create_target_machine(cpu=llvm.get_host_cpu_name(), features=features, opt=3)
+    return llvm.Target.from_default_triple()

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from fedawe.tasks.executors.machine_code import Code, Whole
 from fedawe.tasks.executors.vectors import LANES, SUMS
 
+
 class Matrix(NamedTuple):
     """Numbers of an array: where they begin, and how far apart they are along both of their dimensions."""
 
@@ -25,9 +26,7 @@ def tile(M: int, most: int = 4) -> tuple[int, int]:
     return 1 << (SUMS // V).bit_length() - 1, V
 
 
-def products(
-    code: Code, x: Matrix, w: Matrix, count: Whole | int, starts: Sequence[Any], V: int
-) -> list[Any]:
+def products(code: Code, x: Matrix, w: Matrix, count: Whole | int, starts: Sequence[Any], V: int) -> list[Any]:
     """starts[r, v] + the sum over k of x[r, k] w[k, v], for vectors v of w; a list by r first."""
 
     def body(k: Whole, sums: Sequence[Any]) -> Sequence[Any]:

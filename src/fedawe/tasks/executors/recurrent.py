@@ -36,25 +36,25 @@ class Recurrent(torch.autograd.Function):
         which: Tensor,
         w_input: Tensor,
         w_state: Tensor,
-        bias: Tensor | None,
         every: bool,
         table: bool,
+        *biases: Tensor,
     ) -> Tensor:
         from fedawe.tasks.executors import lstm_kernels as kernels  # LLVM is loaded when it is first needed
 
-        (L, B), rows, w_state, (G, H) = which.shape, rows.contiguous(), w_state.contiguous(), w_state.shape
-        across = w_input.t().contiguous()
-        inputs = _product(rows, across, rows.stride(), len(rows))
-        if bias is not None:
-            inputs += bias
+        (L, B), H, rows, w_state = which.shape, w_state.shape[1], rows.contiguous(), w_state.contiguous()
+        inputs = _product(rows, w_input.t().contiguous(), rows.stride(), len(rows))
+        if biases:
+            inputs += biases[0] + biases[1]
         packed, kept = torch.empty_like(w_state), rows.new_empty(L, B, kernels.KEPT * H)
         h, cells = rows.new_empty(2, 1 + L, B, H)
         kernels.pack(H)(*_addresses(w_state, packed))
         run = kernels.forward(H, min(B, kernels.TILE))
         run(*_addresses(inputs, packed, h, cells, kept, which), L, B)
         ctx.save_for_backward(rows, which, w_input, w_state, h, cells, kept)
-        ctx.every, ctx.table = every, table
-        return h[1:] if every else h[L]
+        ctx.every, ctx.table, ctx.biased = every, table, bool(biases)
+        out: Tensor = h[1:] if every else h[L]
+        return out
 
     @staticmethod
     @once_differentiable
@@ -65,16 +65,18 @@ class Recurrent(torch.autograd.Function):
         (L, B), (N, E), (G, H), (every, table) = which.shape, rows.shape, w_state.shape, (ctx.every, ctx.table)
         empty, W, steps = w_state.new_empty, kernels.width(H), min(L, max(1, BLOCK // B))
         g = g if g.stride(-1) == 1 else g.contiguous()
-        gh, gc, gw = empty(B, H) if every else g.clone(), empty(B, H), empty(G, H)
+        gh, gc, gw = empty(B, H), empty(B, H), empty(G, H)
+        if not every:
+            gh.copy_(g)
         errors, gi = empty((steps if table else L) * B, W), empty(N if table else 0, W)
         run = kernels.backward(H, min(B, kernels.samples(H)), every, table)
         arrays = _addresses(g, w_state, h, cells, kept, errors, gh, gc, gw, gi, which)
         run(*arrays, L, B, steps, N, *(g.stride()[:2] if every else (0, 0)))
         errors = (gi if table else errors)[:, :G]
         w_error = _product(rows, errors, (1, E), E).t()
-        b_error = _product(rows.new_ones(1), errors, (0, 0), 1).view(G) if ctx.needs_input_grad[4] else None
+        b_error = _product(rows.new_ones(1), errors, (0, 0), 1).view(G) if ctx.biased else None
         x_error = _product(errors, _padded(w_input), errors.stride(), N)[:, :E] if ctx.needs_input_grad[0] else None
-        return x_error, None, w_error, gw, b_error, None, None
+        return x_error, None, w_error, gw, None, None, *([b_error] * 2 if ctx.biased else [])
 
 
 def _product(x: Tensor, w: Tensor, strides: tuple[int, ...], N: int) -> Tensor:
@@ -100,7 +102,7 @@ def kernel_lstm(
     h: Tensor, *weights: Tensor, hidden: int, layers: int, both: bool, biased: bool, index: int | None = None
 ) -> Tensor:
     """`lstm` of h [B, L, E], or of what it gives only the position `index`."""
-    options = {"hidden": hidden, "layers": layers, "both": both, "biased": biased}
+    options: dict[str, Any] = {"hidden": hidden, "layers": layers, "both": both, "biased": biased}
     if h.ndim != 3 or not h.numel():
         out = lstm(h, *weights, **options)
         return out if index is None else position(out, index)
@@ -146,8 +148,8 @@ def _layers(
     each = 4 if biased else 2
     for n in range(layers):
         w_input, w_state, *biases = weights[n * each : (n + 1) * each]
-        bias, all_steps = biases[0] + biases[1] if biased else None, every or n < layers - 1
-        h: Tensor = Recurrent.apply(rows, which, w_input, w_state, bias, all_steps, table)  # type: ignore[no-untyped-call]
+        computed: Any = Recurrent.apply
+        h: Tensor = computed(rows, which, w_input, w_state, every or n < layers - 1, table, *biases)
         if n < layers - 1:
             rows, which, table = h.flatten(0, 1), torch.arange(which.numel()).view(which.shape), False
     return h.transpose(0, 1) if every else h
