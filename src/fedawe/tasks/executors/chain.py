@@ -59,7 +59,7 @@ def _normalised(step: Step, node: Node, given: Sequence[Any]) -> tuple[Tensor, U
     return out, undo
 
 
-def _linear(step: Step, node: Node, given: Sequence[Any]) -> tuple[Tensor, Undo]:
+def _linear(step: Step, _: Node, given: Sequence[Any]) -> tuple[Tensor, Undo]:
     h, weight, bias = given
     out = Linear.forward(step, h.reshape(-1, h.shape[-1]), weight, bias)
 
@@ -70,12 +70,12 @@ def _linear(step: Step, node: Node, given: Sequence[Any]) -> tuple[Tensor, Undo]
     return out.view(*h.shape[:-1], -1), undo
 
 
-def _relu(step: Step, node: Node, given: Sequence[Any]) -> tuple[Tensor, Undo]:
+def _relu(_: Step, __: Node, given: Sequence[Any]) -> tuple[Tensor, Undo]:
     out = torch.relu(given[0])
     return out, lambda g: [torch.ops.aten.threshold_backward(g, out, 0)]
 
 
-def _flatten(step: Step, node: Node, given: Sequence[Any]) -> tuple[Tensor, Undo]:
+def _flatten(_: Step, node: Node, given: Sequence[Any]) -> tuple[Tensor, Undo]:
     shape = given[0].shape
     return torch.flatten(given[0], **node.options), lambda g: [g.view(shape)]
 

@@ -7,6 +7,7 @@ multiplied by it is left out, by columns when the code is written and by rows wh
 
 from collections.abc import Callable, Sequence
 from functools import cache
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from fedawe.tasks.executors.machine_code import Code, Whole
@@ -41,7 +42,7 @@ def tiles(width: int, most: int) -> list[tuple[int, int]]:
     """Begin and size of nearly equal parts of a row, each of at most so many pixels."""
     parts = -(-width // most)
     ends = [width * n // parts for n in range(parts + 1)]
-    return [(begin, end - begin) for begin, end in zip(ends, ends[1:], strict=False)]
+    return [(begin, end - begin) for begin, end in pairwise(ends)]
 
 
 @cache

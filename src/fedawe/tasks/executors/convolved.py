@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from fedawe.tasks.executors.products import addresses
+
 if TYPE_CHECKING:
     from fedawe.tasks.executors.conv_kernels import Shape
 
@@ -51,14 +53,7 @@ def _shape(x: Tensor, weight: Tensor, stride: int, padding: tuple[int, int]) -> 
     return Shape(inputs, outputs, rows, columns, stride, *padding, *x.shape[1:3])
 
 
-def addresses(*tensors: Tensor) -> list[int]:
-    """Where the numbers of contiguous tensors begin."""
-    return [each.data_ptr() for each in tensors]
-
-
-def convolved(
-    x: Tensor, weight: Tensor, bias: Tensor | None, stride: int, padding: tuple[int, int]
-) -> Tensor:
+def convolved(x: Tensor, weight: Tensor, bias: Tensor | None, stride: int, padding: tuple[int, int]) -> Tensor:
     """The layer as a function of a program."""
     out: Tensor = Convolved.apply(x, weight, bias, stride, padding)  # type: ignore[no-untyped-call]
     return out

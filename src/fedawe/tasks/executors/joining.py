@@ -7,23 +7,20 @@ from torch.nn import functional
 
 from fedawe.tasks.executors.convolved import convolved
 from fedawe.tasks.executors.linear import linear
-from fedawe.tasks.executors.normalised import KERNELS
+from fedawe.tasks.executors.normalised import NORMALISATIONS
 from fedawe.tasks.executors.pooled import convolved_pooled
 from fedawe.tasks.executors.program import Node, Program, add
 from fedawe.tasks.executors.vectors import LANES, has_kernel, suits
 
 Shapes = Mapping[str, Sequence[int]]
+CONVOLUTIONS = (convolved, convolved_pooled)
 
 
 class Joining:
     """Replaces chains of nodes, each by one node in the place of its last one."""
 
     def __init__(self, program: Program, shapes: Shapes) -> None:
-        self.nodes, self.shapes = program.nodes, shapes
-        self.users = dict[int, list[int]]()  # a value -> the nodes that take it
-        for n, node in enumerate(self.nodes):
-            for value in node.inputs:
-                self.users.setdefault(value, []).append(n)
+        self.program, self.nodes, self.shapes = program, program.nodes, shapes
         self.ends: dict[int, Node] = {}  # the number of the last node of a chain -> what takes the place of the chain
         self.absorbed: set[int] = set()
 
@@ -32,25 +29,15 @@ class Joining:
         for n, node in enumerate(self.nodes):
             if node.function is functional.conv2d:
                 self._convolution(n)
-            elif node.function in KERNELS:
+            elif node.function in NORMALISATIONS:
                 self._normalisation(n)
             elif node.function is functional.linear and _has_columns(node, self.shapes):
                 self.ends[n] = Node(linear, node.inputs, node.tensors)
-        if not self.ends:
-            return None
-        out: list[Node] = []
-        place = {0: 0}  # a value -> the same value in the new program
-        for n, node in enumerate(self.nodes):
-            if n in self.absorbed:
-                continue
-            node = self.ends.get(n, node)
-            out.append(Node(node.function, tuple(place[value] for value in node.inputs), node.tensors, node.options))
-            place[n + 1] = len(out)
-        return Program(tuple(out))
+        return self.program.replaced(self.ends, self.absorbed) if self.ends else None
 
     def _next(self, n: int) -> int | None:
         """The only node that takes what node n gives."""
-        users = self.users.get(n + 1, [])
+        users = self.program.users.get(n + 1, [])
         return users[0] if len(users) == 1 else None
 
     def _replace(self, chain: Sequence[int], node: Node) -> None:
@@ -96,7 +83,7 @@ class Joining:
         if len(chain) > 1 and (chain[-1] in self.absorbed or any(each in self.ends for each in end)):
             inputs, chain, relu, end = node.inputs, [n], False, []  # another normalisation has taken the addition
         options = {**node.options, "relu": relu}
-        self._replace([*chain, *end], Node(KERNELS[node.function], inputs, node.tensors, options))
+        self._replace([*chain, *end], Node(NORMALISATIONS[node.function], inputs, node.tensors, options))
 
 
 def _has_columns(node: Node, shapes: Shapes) -> bool:

@@ -9,8 +9,9 @@ from torch.nn import functional
 from fedawe.tasks.executors.base import Batch, Kept, Loss, masks, rounded_to
 from fedawe.tasks.executors.chain import Chain
 from fedawe.tasks.executors.differentiated import Differentiated, explained, step
-from fedawe.tasks.executors.joining import Joining
+from fedawe.tasks.executors.joining import CONVOLUTIONS, Joining
 from fedawe.tasks.executors.program import Program, group_norm
+from fedawe.tasks.executors.recurrent import by_kernels
 from fedawe.tasks.executors.sequences import lstm
 from fedawe.tasks.layout import Layout
 
@@ -31,11 +32,12 @@ class Layers(Differentiated):
         shapes = {entry.name: entry.shape for entry in layout.ordered}
         functions = {node.function for node in program.nodes}
         self.program, self.random = program, any(program.dropped)
-        self.joined = Joining(program, shapes).joined()  # for one client on a processor, in float32
-        self.parameters = [entry.name for entry in layout.ordered if entry.kind == "parameter"]
-        trained = frozenset(name for name in self.parameters if name not in frozen)
-        self.chain = None if self.joined is None else Chain(self.joined, trained)
-        self.blocks = self.joined is None and program.suits_blocks(lambda name: shapes[name][0])
+        kernels = Joining(program, shapes).joined()
+        self.joined = by_kernels(kernels or program) or kernels  # for one client on a processor, in float32
+        convolves = self.joined is not None and any(node.function in CONVOLUTIONS for node in self.joined.nodes)
+        self.blocks = not convolves and program.suits_blocks(lambda name: shapes[name][0])
+        self.trained = frozenset(each.name for each in layout.ordered if each.kind == "parameter") - frozen
+        self.chain = Chain(self.joined, self.trained) if self.joined is not None and not self.blocks else None
         self.channels_last = functional.conv2d in functions and group_norm in functions
         self.stackable = lstm not in functions  # torch would compute its clients one by one, and slower
         self.dropped: dict[torch.Size, list[torch.Size]] = {}  # shape of the inputs -> what its dropout layers receive
@@ -82,30 +84,31 @@ class Layers(Differentiated):
         inputs, targets, weights, seeds = batch
         if self.chain is None or (len(x) > 1 and self.stackable) or not _has_kernels(x):
             return super().gradients(x, batch, kept)
-        drawn, rows = self.draw(x, inputs, seeds), []
+        drawn, g = self.draw(x, inputs, seeds), torch.zeros_like(x[:, : self.d])
         for n, row in enumerate(x):
             named = self._named(row[: self.d], row[self.d :])
             found = self._gradients(named, inputs[n], targets[n], weights[n], [mask[n] for mask in drawn])
-            parts = (found.get(name, named[name]) for name in self.parameters)
-            rows.append(torch.cat([each.reshape(-1) for each in parts]))
-        return torch.stack(rows)
+            for name, place in self.layout.parts(g[n], "parameter").items():
+                if name in found:  # the others have no part in the loss
+                    place.copy_(found[name])
+        return g
 
     def descend_alone(self, x: Tensor, batches: Iterable[Batch], rate: float) -> None:
         """Layer by layer, on views of x."""
         buffers = x[self.d :].clone()  # apart, since a change of x would be a change of the weights to autograd
         named = self._named(x[: self.d].detach(), buffers)
-        trained = {name: named[name].detach().requires_grad_() for name in self.parameters if name not in self.frozen}
+        views = {name: one for name, one in named.items() if name in self.trained and one is not None}
         for inputs, targets, weights, seeds in batches:
             drawn = [mask[0] for mask in self.draw(x[None], inputs, seeds)]
             if self.chain is not None and _has_kernels(x):
                 found = self._gradients(named, inputs[0], targets[0], weights[0], drawn)
-                with torch.no_grad():
-                    torch._foreach_sub_([named[name] for name in found], list(found.values()), alpha=rate)
+                torch._foreach_sub_([views[name] for name in found], list(found.values()), alpha=rate)
                 continue
+            leaves: Named = {name: one.detach().requires_grad_() for name, one in views.items()}
             with torch.enable_grad():
-                outputs = self._run(inputs[0], {**named, **trained}, True, True, drawn)
+                outputs = self._run(inputs[0], {**named, **leaves}, True, True, drawn)
                 loss = self.weighted(outputs, targets[0], weights[0])
-            step(loss, list(trained.values()), rate)
+            step(loss, [one for one in leaves.values() if one is not None], rate)
         x[self.d :] = buffers
 
     def _gradients(

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedawe.tasks.executors.convolved import addresses
+from fedawe.tasks.executors.products import addresses, product
 
 
 class Linear(torch.autograd.Function):
@@ -13,7 +13,7 @@ class Linear(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        from fedawe.tasks.executors.product_kernels import with_rows
+        from fedawe.tasks.executors.matrix_kernels import with_rows
 
         (M, K), N = x.shape, len(weight)
         x, weight, y = x.contiguous(), weight.contiguous(), x.new_empty(M, N)
@@ -25,15 +25,11 @@ class Linear(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Any:
-        from fedawe.tasks.executors.product_kernels import of_columns, plain
-
         x, weight = ctx.saved_tensors
-        g, gx, gw = grads[0].contiguous(), None, torch.empty_like(weight)
-        (M, K), N = x.shape, len(weight)
+        g, gx = grads[0].contiguous(), None
         if ctx.needs_input_grad[0]:
-            gx = torch.empty_like(x)
-            plain(K)(*addresses(g, weight, gx), M, N)
-        of_columns(K)(*addresses(g, x, gw), M, N)
+            gx = product(g, weight, g.stride(), len(g))
+        gw = product(g, x, (1, g.shape[1]), g.shape[1])
         return gx, gw, g.sum(0) if ctx.biased else None
 
 

@@ -5,12 +5,14 @@ run. Arrays are given as addresses; positions count numbers from there.
 """
 
 import ctypes
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
 import llvmlite.binding as llvm
+import numpy as np
 from llvmlite import ir
 
 from fedawe.tasks.executors.vectors import LANES
@@ -165,6 +167,55 @@ class Code:
         first = self.builder.insert_element(nothing, number, ir.Constant(SHORT, 0))
         return self.builder.shuffle_vector(first, nothing, ir.Constant(ir.VectorType(SHORT, LANES), [0] * LANES))
 
+    def constant(self, number: float) -> Any:
+        """A vector of the same number, which is known when the code is written."""
+        return ir.Constant(NUMBERS, [number] * LANES)
+
+    def transposed(self, rows: Sequence[Any]) -> list[Any]:
+        """The columns of a square of LANES vectors: blocks beside the diagonal change places, of every size."""
+        out, kind, size = list(rows), ir.VectorType(SHORT, LANES), 1
+        while size < LANES:
+            upper = [n + LANES - size if n & size else n for n in range(LANES)]
+            lower = [n + LANES if n & size else n + size for n in range(LANES)]
+            for n in range(LANES):
+                if not n & size:
+                    a, b = out[n], out[n + size]
+                    out[n] = self.builder.shuffle_vector(a, b, ir.Constant(kind, upper))
+                    out[n + size] = self.builder.shuffle_vector(a, b, ir.Constant(kind, lower))
+            size *= 2
+        return out
+
+    def sigmoid(self, x: Any) -> Any:
+        """1 / (1 + exp(-x))."""
+        one, (power, series, f) = self.constant(1.0), self._exponential(x, -1.0)
+        return self.builder.fdiv(one, self.multiply_add(power, self.multiply_add(series, f, one), one))
+
+    def tanh(self, x: Any) -> Any:
+        """(exp(2 x) - 1) / (exp(2 x) + 1), where exp(2 x) - 1 is computed without cancellation near zero."""
+        builder, (power, series, f) = self.builder, self._exponential(x, 2.0)
+        less_one = self.multiply_add(power, builder.fmul(series, f), builder.fsub(power, self.constant(1.0)))
+        return builder.fdiv(less_one, builder.fadd(less_one, self.constant(2.0)))
+
+    def _exponential(self, x: Any, factor: float) -> tuple[Any, Any, Any]:
+        """power, series and f with exp(factor x) = power (1 + series f), for |factor x| <= 80; NaN stays NaN.
+
+        factor x / log(2) = n + f for a whole n and |f| <= 1/2; power = 2^n and 1 + series f = 2^f. A larger |x| counts
+        as the largest.
+        """
+        builder, most, rate = self.builder, 80 / abs(factor), self.constant(factor / math.log(2))
+        for bound, beyond in ((most, ">"), (-most, "<")):
+            x = builder.select(builder.fcmp_ordered(beyond, x, self.constant(bound)), self.constant(bound), x)
+        # Numbers of this size are whole, and their last bits are n + 127, which is how the exponent of 2^n is stored.
+        whole = self.constant(1.5 * 2**23 + 127)
+        shifted, bits = self.multiply_add(x, rate, whole), ir.VectorType(SHORT, LANES)
+        f = self.multiply_add(x, rate, builder.fsub(whole, shifted))
+        power = builder.shl(builder.bitcast(shifted, bits), ir.Constant(bits, [23] * LANES))
+        *lower, highest = _series()
+        series = self.constant(highest)
+        for each in reversed(lower):
+            series = self.multiply_add(series, f, self.constant(each))
+        return builder.bitcast(power, NUMBERS), series, f
+
     def multiply_add(self, a: Any, b: Any, c: Any) -> Any:
         """a b + c."""
         return self.builder.call(self._intrinsic(f"llvm.fmuladd.v{LANES}f32", NUMBERS, 3), [a, b, c])
@@ -190,9 +241,22 @@ class Code:
 
 
 @cache
+def _series() -> list[float]:
+    """The coefficients of a polynomial that is (2^f - 1) / f for |f| <= 1/2, to a relative error of 1e-8."""
+    nodes = np.cos((np.arange(6) + 0.5) * math.pi / 6) / 2  # Chebyshev's, between -1/2 and 1/2
+    found = np.polynomial.Polynomial.fit(nodes, np.expm1(nodes * math.log(2)) / nodes, 5)
+    return [float(each) for each in found.convert().coef]
+
+
 def _machine() -> Any:
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    target = llvm.Target.from_default_triple()
+    """The processor at hand; every engine has its own, which ends with it."""
+    target = _target()
     features = llvm.get_host_cpu_features().flatten()
     return target.create_target_machine(cpu=llvm.get_host_cpu_name(), features=features, opt=3)
+
+
+@cache
+def _target() -> Any:
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    return llvm.Target.from_default_triple()

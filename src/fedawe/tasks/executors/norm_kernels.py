@@ -46,7 +46,7 @@ def forward(norm: Norm) -> Callable[..., None]:
     builder, eps, numbers = code.builder, code.element("eps", 0), code.real(count)
     with code.loop(sets) as n:
         base, at = n * images * (norm.pixels * norm.channels), n * norm.channels
-        _reduced(code, norm, images, base, at, [("mean", lambda c: lambda i: code.load("x", i))])
+        _reduced(code, norm, images, base, at, [("mean", lambda _: lambda i: code.load("x", i))])
         _shared(code, norm, at, "mean", lambda total: builder.fdiv(total, numbers))
 
         def squared(c: Whole) -> Callable[[Whole], Any]:
@@ -111,7 +111,7 @@ def backward(norm: Norm) -> Callable[..., None]:
             of = away(c)
             return lambda i: builder.fmul(error(i), of(i))
 
-        _reduced(code, norm, images, base, code.whole(0), [("a", lambda c: error), ("d", product)])
+        _reduced(code, norm, images, base, code.whole(0), [("a", lambda _: error), ("d", product)])
         with code.loop(norm.channels, LANES) as c:
             for sums, total in (("a", "gbias"), ("d", "gweight")):
                 value = code.load(sums, c)

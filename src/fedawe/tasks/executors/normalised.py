@@ -1,14 +1,13 @@
 """Group and batch normalisation by kernels of our own, with the addition and the ReLU that follow them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from fedawe.tasks.executors.convolved import addresses
-from fedawe.tasks.executors.program import batch_norm, group_norm
-
+from fedawe.tasks.executors.products import addresses
+from fedawe.tasks.executors.program import Function, batch_norm, group_norm
 
 Apply = Callable[..., Any]
 
@@ -82,11 +81,12 @@ def batch_normalised(
         return out.relu() if relu else out
     if count == 1:
         raise ValueError("expected more than 1 value per channel")  # as torch does
-    out, found_mean, found_var = apply(h, added[0] if added else None, weight, bias, h.shape[1], eps, True, relu)
+    y, found_mean, found_var = apply(h, added[0] if added else None, weight, bias, h.shape[1], eps, True, relu)
     with torch.no_grad():
         mean.lerp_(found_mean[0], momentum)
         var.lerp_(found_var[0] * (count / (count - 1)), momentum)
-    return out
+    assert isinstance(y, Tensor)
+    return y
 
 
-KERNELS = {group_norm: group_normalised, batch_norm: batch_normalised}
+NORMALISATIONS: Mapping[Function, Function] = {group_norm: group_normalised, batch_norm: batch_normalised}

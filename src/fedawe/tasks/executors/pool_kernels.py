@@ -133,7 +133,11 @@ class Layer(NamedTuple):
 
     def _first_sums(self, code: Code, b: Whole, i: Whole, P: Whole, Q: Whole, c: Whole, row: Whole) -> None:
         """Adds to gw and gb the errors of channel c in row i of the windows, whose patches have been written down."""
-        builder, parts, places = code.builder, range(0, self.patch, LANES), [c * self.patch + q for q in range(0, self.patch, LANES)]
+        builder, parts, places = (
+            code.builder,
+            range(0, self.patch, LANES),
+            [c * self.patch + q for q in range(0, self.patch, LANES)],
+        )
 
         def body(j: Whole, sums: Sequence[Any]) -> Sequence[Any]:
             at = ((b * P + i) * Q + j) * self.outputs + c

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from fedawe.tasks.executors.convolved import addresses
+from fedawe.tasks.executors.products import addresses
 from fedawe.tasks.executors.vectors import LANES
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """A network as a list of functions of named parameters, computed in the layout that suits the processor."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -94,6 +94,27 @@ class Program:
         """Which values no node needs after the n-th, so that their memory can be used again."""
         last = {value: n for n, node in enumerate(self.nodes) for value in node.inputs}
         return [tuple(value for value, use in last.items() if use == n) for n in range(len(self.nodes))]
+
+    @cached_property
+    def users(self) -> dict[int, list[int]]:
+        """Which nodes are given a value; a value that none is given is not there."""
+        users: dict[int, list[int]] = {}
+        for n, node in enumerate(self.nodes):
+            for value in node.inputs:
+                users.setdefault(value, []).append(n)
+        return users
+
+    def replaced(self, ends: Mapping[int, Node], absorbed: Collection[int]) -> "Program":
+        """The program with other nodes in the place of some, by number, and without those that they absorb."""
+        out: list[Node] = []
+        place = {0: 0}  # a value -> the same value in the new program
+        for n, node in enumerate(self.nodes):
+            if n in absorbed:
+                continue
+            node = ends.get(n, node)
+            out.append(Node(node.function, tuple(place[value] for value in node.inputs), node.tensors, node.options))
+            place[n + 1] = len(out)
+        return Program(tuple(out))
 
     @cached_property
     def in_blocks(self) -> frozenset[int]:
