@@ -11,9 +11,9 @@ from torch import nn
 from torch.nn import functional
 
 from fedawe.tasks import ModuleNetwork
+from fedawe.tasks.executors.kernels.vectors import piece_of, suits
 from fedawe.tasks.executors.layers import Layers
 from fedawe.tasks.executors.pooled import convolved_pooled
-from fedawe.tasks.executors.vectors import piece_of, suits
 
 
 def plain(x, weight, bias, padding, k, relu):

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional
 
-import fedawe.tasks.executors.vectors
+import fedawe.tasks.executors.kernels.vectors
 from fedawe.tasks import ModuleNetwork
+from fedawe.tasks.executors.kernels.machine_code import Code
+from fedawe.tasks.executors.kernels.vectors import LANES
 from fedawe.tasks.executors.layers import Layers
-from fedawe.tasks.executors.machine_code import Code
 from fedawe.tasks.executors.recurrent import embedded_lstm, kernel_lstm
-from fedawe.tasks.executors.vectors import LANES
 
 HIDDEN = [16, 32, 48, 128]
 
@@ -250,4 +250,4 @@ def test_kernels_for_shorter_vectors():
 
 
 def test_the_vectors_are_those_asked_for():
-    assert (fedawe.tasks.executors.vectors.LANES == 8) == ("FEDAWE_TEST_LANES" in os.environ or LANES == 8)
+    assert (fedawe.tasks.executors.kernels.vectors.LANES == 8) == ("FEDAWE_TEST_LANES" in os.environ or LANES == 8)

@@ -8,7 +8,7 @@ from torch import Tensor
 from fedawe.tasks.executors.products import addresses
 
 if TYPE_CHECKING:
-    from fedawe.tasks.executors.conv_kernels import Shape
+    from fedawe.tasks.executors.kernels.convolution import Shape
 
 
 class Convolved(torch.autograd.Function):
@@ -18,7 +18,7 @@ class Convolved(torch.autograd.Function):
     def forward(
         ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, stride: int, padding: tuple[int, int]
     ) -> Tensor:
-        from fedawe.tasks.executors.conv_kernels import forward
+        from fedawe.tasks.executors.kernels.convolution import forward
 
         x = x.permute(0, 2, 3, 1).contiguous()
         shape = _shape(x, weight, stride, padding)
@@ -32,7 +32,7 @@ class Convolved(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Any:
-        from fedawe.tasks.executors.conv_kernels import backward_input, backward_weights
+        from fedawe.tasks.executors.kernels.convolution import backward_input, backward_weights
 
         x, weight = ctx.saved_tensors
         g, shape, gx = grads[0].permute(0, 2, 3, 1).contiguous(), ctx.shape, None
@@ -47,7 +47,7 @@ class Convolved(torch.autograd.Function):
 
 def _shape(x: Tensor, weight: Tensor, stride: int, padding: tuple[int, int]) -> "Shape":
     """LLVM is loaded with the first layer that needs it."""
-    from fedawe.tasks.executors.conv_kernels import Shape
+    from fedawe.tasks.executors.kernels.convolution import Shape
 
     outputs, inputs, rows, columns = weight.shape
     return Shape(inputs, outputs, rows, columns, stride, *padding, *x.shape[1:3])

@@ -6,11 +6,11 @@ import torch
 from torch.nn import functional
 
 from fedawe.tasks.executors.convolved import convolved
+from fedawe.tasks.executors.kernels.vectors import LANES, has_kernel, suits
 from fedawe.tasks.executors.linear import linear
 from fedawe.tasks.executors.normalised import NORMALISATIONS
 from fedawe.tasks.executors.pooled import convolved_pooled
 from fedawe.tasks.executors.program import Node, Program, add
-from fedawe.tasks.executors.vectors import LANES, has_kernel, suits
 
 Shapes = Mapping[str, Sequence[int]]
 CONVOLUTIONS = (convolved, convolved_pooled)

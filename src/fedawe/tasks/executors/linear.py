@@ -13,7 +13,7 @@ class Linear(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        from fedawe.tasks.executors.matrix_kernels import with_rows
+        from fedawe.tasks.executors.kernels.matrices import with_rows
 
         (M, K), N = x.shape, len(weight)
         x, weight, y = x.contiguous(), weight.contiguous(), x.new_empty(M, N)

@@ -31,7 +31,7 @@ class Normalised(torch.autograd.Function):
         together: bool,
         relu: bool,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        from fedawe.tasks.executors.norm_kernels import Norm, forward
+        from fedawe.tasks.executors.kernels.normalisation import Norm, forward
 
         x = x.permute(0, 2, 3, 1).contiguous()
         (B, H, W, C), y = x.shape, torch.empty_like(x)
@@ -48,7 +48,7 @@ class Normalised(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Any:
-        from fedawe.tasks.executors.norm_kernels import backward
+        from fedawe.tasks.executors.kernels.normalisation import backward
 
         x, y, weight, mean, rstd = ctx.saved_tensors
         g, gx = grads[0].permute(0, 2, 3, 1).contiguous(), torch.empty_like(x)

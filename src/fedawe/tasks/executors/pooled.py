@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from fedawe.tasks.executors.kernels.vectors import LANES
 from fedawe.tasks.executors.products import addresses
-from fedawe.tasks.executors.vectors import LANES
 
 if TYPE_CHECKING:
-    from fedawe.tasks.executors.pool_kernels import Layer
+    from fedawe.tasks.executors.kernels.pooling import Layer
 
 NEAR = 28 * 1024  # bytes that stay in the nearest cache of a processor
 
@@ -63,7 +63,7 @@ class ConvolvedPooled(torch.autograd.Function):
 
 def _layer(weight: Tensor, k: int, relu: bool) -> "Layer":
     """LLVM is loaded with the first layer that needs it."""
-    from fedawe.tasks.executors.pool_kernels import Layer
+    from fedawe.tasks.executors.kernels.pooling import Layer
 
     outputs, inputs, rows, columns = weight.shape
     return Layer(inputs, outputs, rows, columns, k, relu)

@@ -10,7 +10,7 @@ def addresses(*tensors: Tensor) -> list[int]:
 
 def product(x: Tensor, w: Tensor, strides: tuple[int, ...], N: int) -> Tensor:
     """x w for x [N, K] with such strides, and w [K, M] of whole vectors."""
-    from fedawe.tasks.executors import matrix_kernels as kernels  # LLVM is loaded when it is first needed
+    from fedawe.tasks.executors.kernels import matrices as kernels  # LLVM is loaded when it is first needed
 
     K, M = w.shape
     out = w.new_empty(N, M)

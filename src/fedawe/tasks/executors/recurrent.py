@@ -14,10 +14,10 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
+from fedawe.tasks.executors.kernels.vectors import LANES
 from fedawe.tasks.executors.products import addresses, product
 from fedawe.tasks.executors.program import Node, Program
 from fedawe.tasks.executors.sequences import embedding, lstm, position
-from fedawe.tasks.executors.vectors import LANES
 
 BLOCK = 64  # samples times steps whose errors stay in a near cache
 PART = 128  # samples of which as much is kept as a gradient needs, where none is wanted
@@ -41,7 +41,7 @@ class Recurrent(torch.autograd.Function):
         table: bool,
         *biases: Tensor,
     ) -> Tensor:
-        from fedawe.tasks.executors import lstm_kernels as kernels  # LLVM is loaded when it is first needed
+        from fedawe.tasks.executors.kernels import recurrence as kernels  # LLVM is loaded when it is first needed
 
         (L, B), H, rows, w_state = which.shape, w_state.shape[1], rows.contiguous(), w_state.contiguous()
         inputs = product(rows, w_input.t().contiguous(), rows.stride(), len(rows))
@@ -60,7 +60,7 @@ class Recurrent(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, g: Tensor) -> Any:
-        from fedawe.tasks.executors import lstm_kernels as kernels
+        from fedawe.tasks.executors.kernels import recurrence as kernels
 
         rows, which, w_input, w_state, h, cells, kept = ctx.saved_tensors
         (L, B), (N, E), (G, H), (every, table) = which.shape, rows.shape, w_state.shape, (ctx.every, ctx.table)

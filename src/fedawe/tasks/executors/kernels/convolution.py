@@ -10,8 +10,8 @@ from functools import cache
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from fedawe.tasks.executors.machine_code import Code, Whole
-from fedawe.tasks.executors.vectors import LANES, SUMS, vectors
+from fedawe.tasks.executors.kernels.machine_code import Code, Whole
+from fedawe.tasks.executors.kernels.vectors import LANES, SUMS, vectors
 
 Tap = tuple[int, int, int]  # (pixel of the tile, column of what is read, column of the window)
 

@@ -15,7 +15,7 @@ import llvmlite.binding as llvm
 import numpy as np
 from llvmlite import ir
 
-from fedawe.tasks.executors.vectors import LANES
+from fedawe.tasks.executors.kernels.vectors import LANES
 
 NUMBER, WHOLE, BYTE, SHORT = ir.FloatType(), ir.IntType(64), ir.IntType(8), ir.IntType(32)
 NUMBERS, BYTES = ir.VectorType(NUMBER, LANES), ir.VectorType(BYTE, LANES)

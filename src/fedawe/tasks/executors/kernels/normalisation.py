@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 from llvmlite import ir
 
-from fedawe.tasks.executors.machine_code import NUMBER, Code, Whole
-from fedawe.tasks.executors.vectors import LANES
+from fedawe.tasks.executors.kernels.machine_code import NUMBER, Code, Whole
+from fedawe.tasks.executors.kernels.vectors import LANES
 
 WHOLES = ("sets", "images", "count")  # count: the numbers that a statistic is of
 

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 from llvmlite import ir
 
-from fedawe.tasks.executors.conv_kernels import Shape, tiles, window_sums
-from fedawe.tasks.executors.machine_code import BYTES, NUMBER, SHORT, WHOLE, Code, Whole
-from fedawe.tasks.executors.vectors import LANES, SUMS, WIDEST, piece_of, vectors
+from fedawe.tasks.executors.kernels.convolution import Shape, tiles, window_sums
+from fedawe.tasks.executors.kernels.machine_code import BYTES, NUMBER, SHORT, WHOLE, Code, Whole
+from fedawe.tasks.executors.kernels.vectors import LANES, SUMS, WIDEST, piece_of, vectors
 
 STRIDES = ("by_image", "by_row", "by_column", "by_channel")  # of g
 

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from fedawe.tasks.executors.machine_code import Code, Whole
-from fedawe.tasks.executors.matrix_kernels import Matrix, multiply, multiply_and_add, products, tile
-from fedawe.tasks.executors.vectors import LANES, SUMS
+from fedawe.tasks.executors.kernels.machine_code import Code, Whole
+from fedawe.tasks.executors.kernels.matrices import Matrix, multiply, multiply_and_add, products, tile
+from fedawe.tasks.executors.kernels.vectors import LANES, SUMS
 
 GATES = 4
 KEPT = 5  # vectors for every vector of units: the four gates and tanh of the cell

@@ -5,8 +5,8 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any, NamedTuple
 
-from fedawe.tasks.executors.machine_code import Code, Whole
-from fedawe.tasks.executors.vectors import LANES, SUMS
+from fedawe.tasks.executors.kernels.machine_code import Code, Whole
+from fedawe.tasks.executors.kernels.vectors import LANES, SUMS
 
 SIDE = 4 if SUMS >= 16 else 2  # rows and columns of a tile of scalar products
 
