@@ -39,4 +39,4 @@ def executor_of(
         return Dense(layers)
     if asked == "dense":
         raise UserError("executor is dense, but the module is not a chain of linear layers with cross-entropy")
-    return Layers(program, layout, frozen, loss)
+    return Layers(program, layout, frozen, loss, is_cross_entropy)

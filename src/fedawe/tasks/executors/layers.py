@@ -27,8 +27,11 @@ class Layers(Differentiated):
 
     name, why = "layers", "made of the usual layers"
 
-    def __init__(self, program: Program, layout: Layout, frozen: frozenset[str], loss: Loss) -> None:
+    def __init__(
+        self, program: Program, layout: Layout, frozen: frozenset[str], loss: Loss, is_cross_entropy: bool = False
+    ) -> None:
         super().__init__(layout, frozen, loss)
+        self.is_cross_entropy = is_cross_entropy
         shapes = {entry.name: entry.shape for entry in layout.ordered}
         functions = {node.function for node in program.nodes}
         self.program, self.random = program, any(program.dropped)
@@ -118,7 +121,11 @@ class Layers(Differentiated):
         assert self.chain is not None
         with explained():
             outputs, undone = self.chain.run(_channels_last(inputs), named, _dropping(drawn))
-        outputs = outputs.detach().requires_grad_()
+        if self.is_cross_entropy and outputs.ndim == 2:  # softmax(outputs) - 1 where the target is, weighted
+            error = torch.softmax(outputs, 1)
+            error.scatter_add_(1, targets[:, None], error.new_full((len(error), 1), -1.0))
+            return self.chain.gradients(undone, error.mul_(weights[:, None]))
+        outputs = outputs.requires_grad_()
         with torch.enable_grad():
             loss = self.weighted(outputs, targets, weights)
         return self.chain.gradients(undone, torch.autograd.grad(loss, outputs)[0])
