@@ -1,4 +1,4 @@
-"""Other ways to compute the networks of the benchmark that were tried and are not used: milliseconds on one thread.
+"""Other ways to compute the networks of the benchmark, beside the one that is used: milliseconds on one thread.
 
 usage: python benchmarks/alternatives.py
 
@@ -6,17 +6,18 @@ Processor time, the best of several tries in turns; one training step of one cli
 """
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import torch
-from hand_written import cnn, resnet8_group
+from hand_written import CHARACTERS, LENGTH, CharacterLSTM, cnn, resnet8_batch, resnet8_group
 from torch import Tensor, nn
 from torch.nn import functional
 
 from fedawe.tasks import ModuleNetwork
 from fedawe.tasks.executors import Batch
+from fedawe.tasks.executors.convolved import convolved
 from fedawe.tasks.executors.layers import Layers
 from fedawe.training.engines import keep_freed_memory
 
@@ -35,30 +36,46 @@ def best(ways: dict[str, Callable[[], object]]) -> dict[str, float]:
     return {name: min(times) for name, times in found.items()}
 
 
-def batches(clients: int, size: int, samples: int) -> list[Batch]:
+def batches(size: int, samples: int) -> list[Batch]:
     draw = torch.Generator().manual_seed(0)
     return [
         (
-            torch.randn(clients, samples, 3, size, size, generator=draw),
-            torch.randint(10, (clients, samples), generator=draw),
-            torch.full((clients, samples), 1 / samples),
+            torch.randn(1, samples, 3, size, size, generator=draw),
+            torch.randint(10, (1, samples), generator=draw),
+            torch.full((1, samples), 1 / samples),
             None,
         )
         for _ in range(STEPS)
     ]
 
 
-APART: dict[str, Any] = {"joined": None, "blocks": False, "channels_last": False}  # torch's layout, layer by layer
+APART: dict[str, Any] = {
+    "joined": None,
+    "chain": None,
+    "blocks": False,
+    "channels_last": False,
+}  # torch's layout, layer by layer
 BLOCKED, LAST = {**APART, "blocks": True}, {**APART, "channels_last": True}
 
 
-def steps(
-    make: Callable[[], nn.Module], size: int, samples: int, clients: int = 1, **layout: Any
-) -> Callable[[], None]:
-    """Training steps in this layout, with the clients stacked if they are several."""
+def steps(make: Callable[[], nn.Module], size: int, samples: int, **layout: Any) -> Callable[[], None]:
+    """Training steps of one client in this layout."""
     network = ModuleNetwork(make)
-    executor, x, of = network.executor(3), network.initial(0).repeat(clients, 1), batches(clients, size, samples)
+    executor, x, of = network.executor(3), network.initial(0)[None], batches(size, samples)
     assert isinstance(executor, Layers)
+    for name, value in layout.items():
+        setattr(executor, name, value)
+    return lambda: executor.descend(x.clone(), of, 0.05)
+
+
+def texts(**layout: Any) -> Callable[[], None]:
+    """Training steps of the character LSTM."""
+    network, draw = ModuleNetwork(CharacterLSTM), torch.Generator().manual_seed(0)
+    executor, x = network.executor(1), network.initial(0)[None]
+    codes = torch.randint(CHARACTERS, (STEPS, 1, 16, LENGTH + 1), generator=draw)
+    of: list[Batch] = [
+        (each[..., :-1].contiguous(), each[..., -1], torch.full((1, 16), 1 / 16), None) for each in codes
+    ]
     for name, value in layout.items():
         setattr(executor, name, value)
     return lambda: executor.descend(x.clone(), of, 0.05)
@@ -70,26 +87,11 @@ def step_times(ways: dict[str, tuple[Callable[[], object], float]]) -> None:
         print(f"| {name} | {ms / ways[name][1]:.2f} |", flush=True)
 
 
-def product_of_patches() -> Callable[[], object]:
-    """The second convolution of the 16 x 16 network as products of its patches."""
-    h, weight, error = torch.randn(32, 32, 8, 8), torch.randn(32, 288), torch.randn(32, 32, 64)
-
-    def work() -> object:
-        patches = functional.unfold(h, 3, padding=1)  # [B, 288, 64]
-        back = functional.fold(weight.T @ error, (8, 8), 3, padding=1)
-        return weight @ patches, torch.einsum("bop,bip->oi", error, patches), back
-
-    return work
+def by_kernels(x: Tensor, weight: Tensor, bias: None, stride: int, padding: int) -> Tensor:
+    return convolved(x, weight, bias, stride, (padding, padding))
 
 
-def convolution() -> Callable[[], object]:
-    """The same by oneDNN."""
-    h, weight = torch.randn(32, 32, 8, 8).to_mkldnn().requires_grad_(), torch.randn(32, 32, 3, 3).requires_grad_()
-    error = torch.randn(32, 32, 8, 8).to_mkldnn()
-    return lambda: torch.autograd.grad(functional.conv2d(h, weight, padding=1), [h, weight], error)
-
-
-def convolutions(channels_last: bool) -> Callable[[], object]:
+def convolutions(convolution: Callable[..., Tensor], channels_last: bool) -> Callable[[], object]:
     """All convolutions of ResNet-8 for a batch of 32, forward and backward, and nothing else."""
     layout = torch.channels_last if channels_last else torch.contiguous_format
     work = []
@@ -105,98 +107,46 @@ def convolutions(channels_last: bool) -> Callable[[], object]:
         found = []
         for x, weight, error, stride, padding in work:
             wanted = [x, weight] if x.requires_grad else [weight]
-            found.append(torch.autograd.grad(functional.conv2d(x, weight, None, stride, padding), wanted, error))
+            found.append(torch.autograd.grad(convolution(x, weight, None, stride, padding), wanted, error))
         return found
 
     return run
-
-
-class Recurrent:
-    """An LSTM of 128 over 64 positions for 10 clients in batched products, gradient by hand."""
-
-    def __init__(
-        self, clients: int = 10, samples: int = 16, length: int = 64, inputs: int = 8, hidden: int = 128
-    ) -> None:
-        self.x = torch.randn(length, clients, inputs, samples)
-        self.W = torch.randn(clients, 4 * hidden, inputs) / 8
-        self.U = torch.randn(clients, 4 * hidden, hidden) / 11
-        self.b = torch.zeros(clients, 4 * hidden, 1)
-        self.gates, self.error = (torch.empty(length, clients, 4 * hidden, samples) for _ in range(2))
-        self.h, self.c = (torch.zeros(length + 1, clients, hidden, samples) for _ in range(2))
-
-    def __call__(self) -> Iterable[Tensor]:
-        length, k, n, B = self.gates.shape
-        H = n // 4
-        for t in range(length):
-            z = torch.baddbmm(self.b, self.W, self.x[t], out=self.gates[t]).baddbmm_(self.U, self.h[t])
-            z[:, : 3 * H].sigmoid_()
-            z[:, 3 * H :].tanh_()
-            i, f, o, g = z.chunk(4, 1)
-            torch.mul(f, self.c[t], out=self.c[t + 1]).addcmul_(i, g)
-            torch.mul(o, self.c[t + 1].tanh(), out=self.h[t + 1])
-        dh, dc = torch.randn(k, H, B), torch.zeros(k, H, B)
-        for t in reversed(range(length)):
-            (i, f, o, g), (di, df, do, dg) = self.gates[t].chunk(4, 1), self.error[t].chunk(4, 1)
-            s = self.c[t + 1].tanh()
-            dc = dc + dh * o * (1 - s * s)
-            torch.mul(dc * g, i * (1 - i), out=di)
-            torch.mul(dc * self.c[t], f * (1 - f), out=df)
-            torch.mul(dh * s, o * (1 - o), out=do)
-            torch.mul(dc * i, 1 - g * g, out=dg)
-            dc, dh = dc * f, torch.bmm(self.U.mT, self.error[t])
-        error, h, x = (each.permute(1, 2, 0, 3).flatten(2) for each in (self.error, self.h[:-1], self.x))
-        return torch.bmm(error, h.mT), torch.bmm(error, x.mT), error.sum(2)
-
-
-def fused_lstm() -> Callable[[], object]:
-    """The same for one client by oneDNN."""
-    layer, x = nn.LSTM(8, 128, batch_first=True), torch.randn(16, 64, 8)
-    error = torch.randn(16, 128)
-    return lambda: torch.autograd.grad(layer(x)[0][:, -1], list(layer.parameters()), error)
 
 
 def main() -> None:
     torch.set_num_threads(1)
     keep_freed_memory()
     print("| what | ms |\n|---|---|")
-    small = partial(cnn, 16)
+    networks: dict[str, tuple[Callable[[], nn.Module], int, int]] = {
+        "SVHN network at 16 x 16, batch 32": (partial(cnn, 16), 16, 32),
+        "SVHN network, batch 128": (cnn, 32, 128),
+        "ResNet-8, GroupNorm": (resnet8_group, 32, 32),
+        "ResNet-8, BatchNorm": (resnet8_batch, 32, 32),
+    }
+    for name, (make, size, samples) in networks.items():
+        step_times(
+            {
+                f"{name}: by kernels, without autograd (used)": (steps(make, size, samples), STEPS),
+                "the same by kernels under autograd": (steps(make, size, samples, chain=None), STEPS),
+                "the same layer by layer, blocked layout": (steps(make, size, samples, **BLOCKED), STEPS),
+                "the same layer by layer, channels_last": (steps(make, size, samples, **LAST), STEPS),
+                "the same layer by layer, torch's layout": (steps(make, size, samples, **APART), STEPS),
+            }
+        )
     step_times(
         {
-            "16 x 16, batch 32: convolution, pooling and ReLU joined (used)": (steps(small, 16, 32), STEPS),
-            "the same layer by layer, blocked layout": (steps(small, 16, 32, **BLOCKED), STEPS),
-            "the same layer by layer, channels_last": (steps(small, 16, 32, **LAST), STEPS),
-            "the same layer by layer, torch's layout": (steps(small, 16, 32, **APART), STEPS),
-            "the same, 4 clients stacked by vmap": (steps(small, 16, 32, clients=4), 4 * STEPS),
+            "the convolutions of ResNet-8 alone, oneDNN, channels_last": (convolutions(functional.conv2d, True), 1),
+            "the same in torch's layout, as the hand-written loop has them": (
+                convolutions(functional.conv2d, False),
+                1,
+            ),
+            "the same by kernels": (convolutions(by_kernels, True), 1),
         }
     )
     step_times(
         {
-            "its second convolution: oneDNN": (convolution(), 1),
-            "the same as products of patches": (product_of_patches(), 1),
-        }
-    )
-    step_times(
-        {
-            "SVHN network, batch 128: convolution, pooling and ReLU joined (used)": (steps(cnn, 32, 128), STEPS),
-            "the same in 4 parts of 32": (steps(cnn, 32, 32), STEPS / 4),
-            "the same layer by layer, blocked layout": (steps(cnn, 32, 128, **BLOCKED), STEPS),
-            "the same layer by layer, channels_last": (steps(cnn, 32, 128, **LAST), STEPS),
-            "the same layer by layer, torch's layout": (steps(cnn, 32, 128, **APART), STEPS),
-        }
-    )
-    step_times(
-        {
-            "ResNet-8, GroupNorm: channels_last (used)": (steps(resnet8_group, 32, 32), STEPS),
-            "the same, convolutions in the blocked layout": (steps(resnet8_group, 32, 32, **BLOCKED), STEPS),
-            "the same in torch's layout": (steps(resnet8_group, 32, 32, **APART), STEPS),
-            "its convolutions alone, forward and backward, channels_last": (convolutions(channels_last=True), 1),
-            "the same in torch's layout, as the hand-written loop has them": (convolutions(channels_last=False), 1),
-        }
-    )
-    step_times(
-        {
-            "LSTM layer: oneDNN (used)": (fused_lstm(), 1),
-            "the same, 10 clients stacked, gradient by hand": (Recurrent(), 10),
+            "character LSTM: by kernels (used)": (texts(), STEPS),
+            "the same by oneDNN": (texts(joined=None, chain=None), STEPS),
         }
     )
 
