@@ -1,4 +1,4 @@
-"""A program of the usual layers: pooling before ReLU, the layout that suits the processor, parameters as views."""
+"""A program of the usual layers: by kernels, or in the layout that suits the processor; parameters are views."""
 
 from collections.abc import Callable, Iterable, Sequence
 
@@ -19,10 +19,11 @@ Named = dict[str | None, Tensor | None]
 
 
 class Layers(Differentiated):
-    """Convolutions joined with the pooling and ReLU that follow them; else in oneDNN's own blocked layout where that
-    pays, and in channels_last beside group normalisation.
+    """One client on a processor is computed by kernels of our own wherever there are any, without autograd.
 
-    Parameters are views of one vector, so that a step makes no flat gradient. Several clients run under vmap.
+    Networks whose convolutions have no kernels are computed in oneDNN's own blocked layout where that pays, and in
+    channels_last beside group normalisation. Parameters are views of one vector, so that a step makes no flat gradient.
+    Several clients run under vmap.
     """
 
     name, why = "layers", "made of the usual layers"

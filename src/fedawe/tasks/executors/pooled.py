@@ -1,7 +1,7 @@
 """Convolution, max-pooling and ReLU as one operation, whose gradient is computed only where pooling let it through.
 
 A convolution that is given the errors of a pooling layer as a whole multiplies mostly by zero: of a window of 2 x 2 one
-error in four is not zero. `pool_kernels` computes the others' products not at all.
+error in four is not zero. `kernels.pooling` does not compute the products of the others.
 """
 
 import math
