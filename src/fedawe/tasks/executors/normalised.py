@@ -91,8 +91,9 @@ def batch_normalised(
         return _followed(batch_norm(h, weight, bias, mean, var, momentum, eps, training), added, relu)
     y, found_mean, found_var = apply(h, added[0] if added else None, weight, bias, h.shape[1], eps, True, relu)
     with torch.no_grad():
-        mean.lerp_(found_mean[0], momentum)
-        var.lerp_(found_var[0] * (count / (count - 1)), momentum)
+        # By `data`, since autograd takes all views of a vector for changed with one of them, the weights too.
+        mean.data.lerp_(found_mean[0], momentum)
+        var.data.lerp_(found_var[0] * (count / (count - 1)), momentum)
     assert isinstance(y, Tensor)
     return y
 
