@@ -147,8 +147,32 @@ NORMS = {"batch": nn.BatchNorm2d, "group": lambda width: nn.GroupNorm(4, width)}
 @pytest.mark.parametrize("norm", NORMS)
 def test_residual_networks(norm: str, clients: int) -> None:
     network = ModuleNetwork(lambda: residual(NORMS[norm]))
-    assert network.executor(3).blocks is (norm == "batch")  # type: ignore[union-attr]
+    executor = network.executor(3)
+    assert isinstance(executor, Layers)
+    assert executor.chain is not None  # by kernels
+    assert not executor.blocks
     agree(network.make, (3, 8, 8), "layers", clients, torch.float32)
+
+
+def without_kernels(norm: Callable[[int], nn.Module]) -> nn.Module:
+    """Convolutions that are dilated or in groups, of whole blocks of channels."""
+    first = [nn.Conv2d(3, 16, 3, padding=2, dilation=2), norm(16), nn.ReLU(), nn.MaxPool2d(2)]
+    second = [nn.Conv2d(16, 32, 3, padding=1, groups=2, bias=False), norm(32), nn.ReLU()]
+    last = [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, modules.CLASSES)]
+    return nn.Sequential(*first, *second, nn.MaxPool2d(2), norm(32), *last)
+
+
+@pytest.mark.parametrize("clients", [1, 2])
+@pytest.mark.parametrize("norm", ["batch", "none"])
+def test_convolutions_without_kernels_are_computed_in_blocks(norm: str, clients: int) -> None:
+    def make() -> nn.Module:
+        return without_kernels(nn.BatchNorm2d if norm == "batch" else lambda _: nn.Identity())
+
+    executor = ModuleNetwork(make).executor(3)
+    assert isinstance(executor, Layers)
+    assert executor.chain is None
+    assert executor.blocks
+    agree(make, (3, 8, 8), "layers", clients, torch.float32)
 
 
 def test_a_forward_method_as_people_write_it() -> None:

@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional
 
 from fedawe.tasks import ModuleNetwork
-from fedawe.tasks.executors.kernels.vectors import piece_of, suits
+from fedawe.tasks.executors.kernels.vectors import LANES, piece_of, suits
 from fedawe.tasks.executors.layers import Layers
 from fedawe.tasks.executors.pooled import convolved_pooled
 
@@ -98,7 +98,12 @@ def test_what_is_not_a_number_is_not_hidden(place, relu):
 
 
 def test_there_are_kernels_for_whole_vectors_alone():
-    assert [piece_of(n) for n in (96, 192, 48, 160, 9, 27)] == [96, 96, 48, 80, None, None]
+    pieces = {8: [96, 96, 48, 80, 40, None, None], 16: [96, 192, 48, 160, None, None, None]}
+    assert [piece_of(n) for n in (96, 192, 48, 160, 40, 9, 27)] == pieces[LANES]
+    assert suits(LANES, LANES, 3, 3, first=False)
+    assert not suits(LANES, LANES + LANES // 2, 3, 3, first=True)
+    assert suits(LANES // 2, LANES, 2, 2, first=False)  # a row of a patch is a whole vector
+    assert not suits(LANES // 2, LANES, 2, 3, first=False)
     assert suits(3, 32, 3, 3, first=True)
     assert not suits(3, 32, 3, 3, first=False)
     assert not suits(32, 30, 3, 3, first=True)

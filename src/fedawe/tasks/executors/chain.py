@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fedawe.tasks.executors.convolved import Convolved, convolved
 from fedawe.tasks.executors.linear import Linear, linear
-from fedawe.tasks.executors.normalised import Normalised, batch_normalised, group_normalised
+from fedawe.tasks.executors.normalised import Normalised, batch_normalised, fits, group_normalised
 from fedawe.tasks.executors.pooled import ConvolvedPooled, convolved_pooled
 from fedawe.tasks.executors.program import Node, Program, add, dropout
 
@@ -48,9 +48,10 @@ def _by(function: Any) -> Callable[..., tuple[Tensor, Undo]]:
 
 
 def _normalised(step: Step, node: Node, given: Sequence[Any]) -> tuple[Tensor, Undo]:
-    mode = {"training": True} if node.trains else {}
+    mode, values = {"training": True} if node.trains else {}, len(node.inputs)
+    if not fits(given[0], given[values], given[1:values]):
+        return _any(step, node, given)
     out = node.function(*given, **node.options, **mode, apply=partial(Normalised.forward, step))
-    values = len(node.inputs)
 
     def undo(g: Tensor) -> Gradients:
         gx, gadded, gweight, gbias, *_ = Normalised.backward(step, g)

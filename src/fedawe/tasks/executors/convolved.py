@@ -4,8 +4,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
-from fedawe.tasks.executors.products import addresses
+from fedawe.tasks.executors.products import addresses, check_images
 
 if TYPE_CHECKING:
     from fedawe.tasks.executors.kernels.convolution import Shape
@@ -20,8 +21,9 @@ class Convolved(torch.autograd.Function):
     ) -> Tensor:
         from fedawe.tasks.executors.kernels.convolution import forward
 
-        x = x.permute(0, 2, 3, 1).contiguous()
+        check_images(x, weight, padding, 1, lambda: functional.conv2d(x, weight, bias, stride, padding))
         shape = _shape(x, weight, stride, padding)
+        x = x.permute(0, 2, 3, 1).contiguous()
         w = weight.permute(2, 3, 1, 0).contiguous()
         y = x.new_empty(len(x), *shape.size, shape.outputs)
         start = x.new_zeros(shape.outputs) if bias is None else bias
@@ -50,7 +52,7 @@ def _shape(x: Tensor, weight: Tensor, stride: int, padding: tuple[int, int]) -> 
     from fedawe.tasks.executors.kernels.convolution import Shape
 
     outputs, inputs, rows, columns = weight.shape
-    return Shape(inputs, outputs, rows, columns, stride, *padding, *x.shape[1:3])
+    return Shape(inputs, outputs, rows, columns, stride, *padding, *x.shape[2:])
 
 
 def convolved(x: Tensor, weight: Tensor, bias: Tensor | None, stride: int, padding: tuple[int, int]) -> Tensor:

@@ -4,8 +4,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
-from fedawe.tasks.executors.products import addresses, product
+from fedawe.tasks.executors.products import addresses, check, product
 
 
 class Linear(torch.autograd.Function):
@@ -15,6 +16,8 @@ class Linear(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         from fedawe.tasks.executors.kernels.matrices import with_rows
 
+        fits = x.dtype == weight.dtype and x.shape[1] == weight.shape[1]
+        check(fits, lambda: functional.linear(x, weight, bias))
         (M, K), N = x.shape, len(weight)
         x, weight, y = x.contiguous(), weight.contiguous(), x.new_empty(M, N)
         start = x.new_zeros(N) if bias is None else bias

@@ -1,6 +1,6 @@
 """Group and batch normalisation by kernels of our own, with the addition and the ReLU that follow them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -60,11 +60,23 @@ class Normalised(torch.autograd.Function):
         return gx.permute(0, 3, 1, 2), more, gweight, gbias, None, None, None, None
 
 
+def fits(h: Tensor, weight: Tensor, added: Sequence[Tensor]) -> bool:
+    """Whether kernels can compute it: a weight for every channel, and an addition of images of the same sizes."""
+    return h.shape[1:2] == weight.shape and all((each.shape, each.dtype) == (h.shape, h.dtype) for each in added)
+
+
+def _followed(h: Tensor, added: Sequence[Tensor], relu: bool) -> Tensor:
+    h = h + added[0] if added else h
+    return h.relu() if relu else h
+
+
 def group_normalised(
     h: Tensor, *rest: Tensor, groups: int, eps: float, relu: bool, apply: Apply = Normalised.apply
 ) -> Tensor:
     """Group normalisation as a function of a program; rest: what is added, if anything, then weight and bias."""
     *added, weight, bias = rest
+    if not fits(h, weight, added) or h.numel() == groups:  # torch refuses one number for each group
+        return _followed(group_norm(h, weight, bias, groups, eps), added, relu)
     out: Tensor = apply(h, added[0] if added else None, weight, bias, groups, eps, False, relu)[0]
     return out
 
@@ -75,16 +87,13 @@ def batch_normalised(
     """The same of batch normalisation; its running statistics come last, and change in training."""
     *added, weight, bias, mean, var = rest
     count = h.numel() // h.shape[1]
-    if not training:
-        out = batch_norm(h, weight, bias, mean, var, momentum, eps, training)
-        out = out + added[0] if added else out
-        return out.relu() if relu else out
-    if count == 1:
-        raise ValueError("expected more than 1 value per channel")  # as torch does
+    if not training or not fits(h, weight, added) or count == 1:  # torch refuses one number for each channel
+        return _followed(batch_norm(h, weight, bias, mean, var, momentum, eps, training), added, relu)
     y, found_mean, found_var = apply(h, added[0] if added else None, weight, bias, h.shape[1], eps, True, relu)
     with torch.no_grad():
-        mean.lerp_(found_mean[0], momentum)
-        var.lerp_(found_var[0] * (count / (count - 1)), momentum)
+        # By `data`, since autograd takes all views of a vector for changed with one of them, the weights too.
+        mean.data.lerp_(found_mean[0], momentum)
+        var.data.lerp_(found_var[0] * (count / (count - 1)), momentum)
     assert isinstance(y, Tensor)
     return y
 

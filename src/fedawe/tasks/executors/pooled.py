@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from fedawe.tasks.executors.kernels.vectors import LANES
-from fedawe.tasks.executors.products import addresses
+from fedawe.tasks.executors.products import addresses, check_images
 
 if TYPE_CHECKING:
     from fedawe.tasks.executors.kernels.pooling import Layer
@@ -27,6 +28,9 @@ class ConvolvedPooled(torch.autograd.Function):
         ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, padding: tuple[int, int], k: int, relu: bool
     ) -> Tensor:
         layer, biased = _layer(weight, k, relu), bias is not None
+        check_images(
+            x, weight, padding, k, lambda: functional.max_pool2d(functional.conv2d(x, weight, bias, 1, padding), k)
+        )
         x, w = _padded(x, padding), weight.permute(2, 3, 1, 0).contiguous()
         (B, Hp, Wp), (rows, columns, _, C) = x.shape[:3], w.shape
         H, W = Hp - rows + 1, Wp - columns + 1

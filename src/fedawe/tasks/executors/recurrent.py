@@ -90,7 +90,8 @@ def kernel_lstm(
 ) -> Tensor:
     """`lstm` of h [B, L, E], or of what it gives only the position `index`."""
     options: dict[str, Any] = {"hidden": hidden, "layers": layers, "both": both, "biased": biased}
-    if h.ndim != 3 or not h.numel():
+    fits = h.ndim == 3 and h.dtype == weights[0].dtype and h.shape[2] == weights[0].shape[1]
+    if not fits or not h.numel():
         out = lstm(h, *weights, **options)
         return out if index is None else position(out, index)
     if _in_parts(h):
@@ -104,7 +105,7 @@ def embedded_lstm(
     codes: Tensor, rows: Tensor, *weights: Tensor, padding: int | None, index: int | None = None, **options: Any
 ) -> Tensor:
     """`kernel_lstm` of the embedding of codes [B, L]; codes have the given rows."""
-    few = codes.ndim == 2 and len(rows) <= codes.numel()
+    few = codes.ndim == 2 and len(rows) <= codes.numel() and rows.shape[1] == weights[0].shape[1]
     if not few or int(codes.min()) < 0 or int(codes.max()) >= len(rows):
         return kernel_lstm(embedding(codes, rows, padding), *weights, **options, index=index)
     if _in_parts(codes):

@@ -172,7 +172,7 @@ def backward_weights(shape: Shape) -> Callable[..., None]:
     with code.loop(code.wholes["B"]) as b, code.loop(shape.rows) as r:
         # Those rows of errors whose window has its row r inside the image.
         begin = code.divided((shape.down - r).most(0) + (stride - 1), stride)
-        end = (code.divided(shape.height - 1 + shape.down - r, stride) + 1).least(P)
+        end = code.divided((shape.height - 1 + shape.down - r + stride).most(0), stride).least(P)
         with code.loop(C, V * LANES) as c, code.loop(inputs, chunk) as k:
             for group in groups:
                 at = {

@@ -97,7 +97,8 @@ def backward(norm: Norm) -> Callable[..., None]:
         g = code.load("g", i)
         if not norm.relu:
             return g
-        return builder.select(builder.fcmp_ordered(">", code.load("y", i), code.zeros()), g, code.zeros())
+        # Through what is not a number an error passes, as in torch.
+        return builder.select(builder.fcmp_unordered(">", code.load("y", i), code.zeros()), g, code.zeros())
 
     with code.loop(sets) as n:
         base, at = n * images * (norm.pixels * norm.channels), n * norm.channels

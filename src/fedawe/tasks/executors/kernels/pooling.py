@@ -167,7 +167,8 @@ class Layer(NamedTuple):
         return Whole(code, code.builder.zext(self._positive(code, at), WHOLE)) if self.relu else code.whole(1)
 
     def _positive(self, code: Code, at: Whole) -> Any:
-        return code.builder.fcmp_ordered(">", code.element("h", at), ir.Constant(NUMBER, 0.0))
+        """Or not a number: through that an error passes, as in torch."""
+        return code.builder.fcmp_unordered(">", code.element("h", at), ir.Constant(NUMBER, 0.0))
 
     def _bias(self, code: Code, c: Whole, first: Whole, count: Whole) -> None:
         with code.loop(count) as n:
