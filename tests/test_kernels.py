@@ -804,6 +804,18 @@ class Shapes(nn.Module):
         elif kind == "pooled":
             h = functional.max_pool2d(functional.relu(self.other(h)), 2)
             h = functional.relu(functional.max_pool2d(self.third(h), 2))
+        elif kind == "what is normalised used twice":
+            h = self.norm(self.other(h))
+            h = functional.relu(h) + h
+        elif kind == "a sum used twice":
+            h = self.more(self.other(h)) + h
+            h = functional.relu(h) + h
+        elif kind == "a convolution used twice":
+            h = self.other(h)
+            h = functional.max_pool2d(h, 2) + functional.adaptive_avg_pool2d(h, (3, 2))
+        elif kind == "what is pooled used twice":
+            h = functional.max_pool2d(self.other(h), 2)
+            h = functional.relu(h) + h
         elif kind == "relu between":
             h = functional.relu(self.other(functional.relu(h)))
         h = torch.flatten(functional.adaptive_avg_pool2d(h, 1), 1)
@@ -827,6 +839,10 @@ KINDS = [
     "dropout",
     "relu between",
     "pooled",
+    "what is normalised used twice",
+    "a sum used twice",
+    "a convolution used twice",
+    "what is pooled used twice",
 ]
 
 
