@@ -173,6 +173,17 @@ def test_a_sample_is_computed_the_same_whatever_is_beside_it(codes):
     assert torch.equal(module.by_kernels(x).detach(), whole)
 
 
+def test_inputs_that_do_not_fit_are_refused_by_pytorch():
+    """A kernel would read beyond their end."""
+    narrow, codes = Reader(width=3), Reader(20, 5)
+    for wrong in (torch.randn(4, 5, 2), torch.randn(4, 5, 9), torch.randn(4, 5, 3).double()):
+        with pytest.raises((RuntimeError, ValueError)):
+            narrow.by_kernels(wrong)
+    codes.embedding = nn.Embedding(20, 7)
+    with pytest.raises(RuntimeError):
+        codes.by_kernels(torch.randint(20, (8, 9)))
+
+
 def test_no_samples():
     module = Reader()
     assert module.by_kernels(torch.zeros(0, 4, 3)).shape == module(torch.zeros(0, 4, 3)).shape

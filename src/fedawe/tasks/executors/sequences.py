@@ -25,6 +25,10 @@ def layer_norm(h: Tensor, weight: Tensor | None, bias: Tensor | None, shape: Seq
 
 def lstm(h: Tensor, *weights: Tensor, hidden: int, layers: int, both: bool, biased: bool) -> Tensor:
     """What the last layer gives at every position of h [B, L, E]; the state begins at zero."""
+    if h.shape[-1] != weights[0].shape[1]:  # torch looks at this in nn.LSTM only, and would compute something
+        raise RuntimeError(
+            f"input.size(-1) must be equal to input_size. Expected {weights[0].shape[1]}, got {h.shape[-1]}"
+        )
     zeros = h.new_zeros(layers * (1 + both), len(h), hidden)
     out: Tensor = torch._VF.lstm(h, (zeros, zeros), weights, biased, layers, 0.0, True, both, True)[0]
     return out
