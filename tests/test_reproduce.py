@@ -14,6 +14,7 @@ from pathlib import Path
 import matplotlib.image
 import numpy as np
 import pytest
+import scipy.stats
 import torch
 from rich.console import Console
 
@@ -45,8 +46,9 @@ TABLES = {
     **{f"fairness-{n}": (8, 3 + 3 * 2, 5 + 3 * 6) for n in range(1, 6)},
     "fairness-parts": (6, 4, 11),
     "beyond": (8, 1 + 3 * 2, 1 + 3 * 6),
+    "fig3": (4, 1 + 4, 1 + 4 * 2),
 }
-WORDS = {"fig2", "table2", "table9", "table10", "search", "fairness", "beyond"}
+WORDS = {"fig2", "fig3", "table2", "table9", "table10", "search", "fairness", "beyond"}
 FIGURES = {"fig2", "fig3", "fig4", "fig5", "fig6", "fig7"}
 
 
@@ -367,6 +369,24 @@ def test_figure_3_has_a_curve_for_each_p(smoke: Smoke) -> None:
             folders = [f"digits-same-{name.replace(' ', '')}-gamma={gamma}" for gamma in gammas]
             values = [np.mean(smoke.accuracy(folder, "fedavg", f"{part}_accuracy")) for folder in folders]
             np.testing.assert_allclose(np.asarray(curve.get_ydata(), dtype=float), values, rtol=1e-9)
+
+
+def test_figure_3_is_also_a_table_and_says_what_gamma_changes(smoke: Smoke) -> None:
+    outcome = smoke.outcome("fig3")
+    (table,) = outcome.tables
+    for p, row, said in zip(("0.1", "0.3", "0.5", "1"), table.rows, outcome.words, strict=True):
+        found = [
+            smoke.accuracy(f"digits-same-p={p}-gamma={gamma}", "fedavg", "test_accuracy")
+            for gamma in ("0.1", "0.2", "0.3", "0.5")
+        ]
+        assert [cell.text for cell in row] == [p, *(f"{np.mean(x):.1f} ± {np.std(x, ddof=1):.1f}" for x in found)]
+        change = np.array(found[-1]) - np.array(found[0])
+        half = scipy.stats.t.ppf(0.975, len(SEEDS) - 1) * np.std(change, ddof=1) / np.sqrt(len(SEEDS))
+        low, high = change.mean() - half, change.mean() + half
+        assert said == (
+            f"p = {p}: from γ = 0.1 to γ = 0.5 FedAvg's test accuracy changes by {change.mean():+.1f} points "
+            f"(95 % interval {low:+.1f} to {high:+.1f})."
+        )
 
 
 def test_figures_4_and_5_show_the_clients(smoke: Smoke) -> None:

@@ -1,4 +1,4 @@
-"""The paper's figures 3 to 7 in the paper's layouts."""
+"""The paper's figures 3 to 7 in the paper's layouts, and the numbers of figure 3 as a table."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,14 +13,16 @@ from fedawe.availability.trace import Trace
 from fedawe.core.describe import path_of
 from fedawe.core.palette import LOOKS
 from fedawe.experiments.build import experiment_of
-from fedawe.paper.found import Ran, metric_of
+from fedawe.paper.found import BySeed, Ran, metric_of, spread
 from fedawe.paper.outcome import Outcome
-from fedawe.paper.plan import ALGORITHMS, DYNAMICS, FIGURE3, NAMES, Plan
+from fedawe.paper.plan import ALGORITHMS, DYNAMICS, FIGURE3, NAMES, Plan, figure3_title
 from fedawe.paper.readings import Evaluate
 from fedawe.report.plots.style import figure, line
 from fedawe.report.plots.traces import partition_figure, probability_figure
 from fedawe.results.curves import curve, smoothed
 from fedawe.results.folder import Clients, RunResult, RunSet
+from fedawe.results.standings import paired
+from fedawe.results.tables import Cell, Column, Table
 
 SHOWN = (0.1, 0.5, 0.9)  # the probabilities of figure 6
 COLOURS = ("#6b2c7d", "#2aa3d8", "#d55e00")
@@ -32,9 +34,37 @@ TITLES = {
 }
 
 
-def fig3(_: Plan, ran: Sequence[Ran]) -> Outcome:
+def fig3(plan: Plan, ran: Sequence[Ran]) -> Outcome:
     """How p and gamma matter for FedAvg."""
-    return Outcome(figures=(("fig3", figure3(ran)),))
+    return Outcome((table3(plan, ran),), (("fig3", figure3(ran)),), _changes(ran))
+
+
+def table3(plan: Plan, ran: Sequence[Ran]) -> Table:
+    """Test accuracy of FedAvg: a row for each p that all clients share, a column for each gamma."""
+    by_title = {each.planned.title: each for each in ran}
+    heads = (Column("p", ("p",)), *(Column(f"γ = {gamma:g}", (f"{gamma:g}", f"{gamma:g}_std")) for gamma in FIGURE3[1]))
+    rows = []
+    for p in FIGURE3[0]:
+        cells = (spread(_windows(by_title.get(figure3_title(p, gamma)), "test_accuracy")) for gamma in FIGURE3[1])
+        rows.append((Cell(f"{p:g}", (p,)), *cells))
+    caption = f"figure 3, {plan.first}: test accuracy (%) of FedAvg over the last 50 rounds"
+    return Table("fig3", caption, heads, tuple(rows), ("fedavg",) * len(rows))
+
+
+def _changes(ran: Sequence[Ran]) -> tuple[str, ...]:
+    """For each p, the paired difference that the largest gamma makes; the paper's text names that of the least p."""
+    by_title, said = {each.planned.title: each for each in ran}, []
+    least, largest = FIGURE3[1][0], FIGURE3[1][-1]
+    for p in FIGURE3[0]:
+        low, high = (_windows(by_title.get(figure3_title(p, gamma)), "test_accuracy") for gamma in (least, largest))
+        difference = paired(high, low)
+        if difference is not None:
+            sure = "" if difference.low is None else f" (95 % interval {difference.low:+.1f} to {difference.high:+.1f})"
+            said.append(
+                f"p = {p:g}: from γ = {least:g} to γ = {largest:g} FedAvg's test accuracy changes by "
+                f"{difference.mean:+.1f} points{sure}."
+            )
+    return tuple(said)
 
 
 def figure3(ran: Sequence[Ran]) -> Figure:
@@ -45,7 +75,7 @@ def figure3(ran: Sequence[Ran]) -> Figure:
             for place, (p, shade) in enumerate(zip(FIGURE3[0], np.linspace(0.1, 1.0, len(FIGURE3[0])), strict=True)):
                 means, stds = [], []
                 for gamma in FIGURE3[1]:
-                    values = _windows(by_title.get(f"p = {p:g}, γ = {gamma:g}"), f"{part}_accuracy")
+                    values = list(_windows(by_title.get(figure3_title(p, gamma)), f"{part}_accuracy").values())
                     means.append(np.mean(values) if values else np.nan)
                     stds.append(np.std(values, ddof=1) if len(values) > 1 else 0.0)
                 colour = (0.84 * shade, 0.37 * shade, 0.75 * (1 - shade))
@@ -56,8 +86,8 @@ def figure3(ran: Sequence[Ran]) -> Figure:
     return made
 
 
-def _windows(ran: Ran | None, name: str) -> list[float]:
-    return [] if ran is None else list(ran.percent(name).get("fedavg", {}).values())
+def _windows(ran: Ran | None, name: str) -> BySeed:
+    return {} if ran is None else ran.percent(name).get("fedavg", {})
 
 
 def fig4(plan: Plan, _: Sequence[Ran]) -> Outcome:

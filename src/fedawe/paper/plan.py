@@ -192,7 +192,7 @@ class Plan:
         return [
             Planned(
                 f"{self.first}-same-p={p:g}-gamma={gamma:g}",
-                f"p = {p:g}, γ = {gamma:g}",
+                figure3_title(p, gamma),
                 replace(self.preset.figure3, task=self.first, dynamics=f"sine:gamma={gamma:g}", p=(p,), data=self.data),
                 (Variant("fedavg"),),
                 self.preset.seeds,
@@ -262,6 +262,11 @@ class Plan:
             name = f"trace-{self.trace.stem}"
             found.append(self.planned(self.first, str(self.trace), known, name, clients=None, rounds=None))
         return found
+
+
+def figure3_title(p: float, gamma: float) -> str:
+    """What an experiment of figure 3 is called."""
+    return f"p = {p:g}, γ = {gamma:g}"
 
 
 def merged(planned: Sequence[Planned]) -> list[Planned]:
