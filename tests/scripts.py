@@ -1,6 +1,7 @@
-"""The scripts of results/ as modules."""
+"""The scripts of results/ as modules, and the numbers of the pages that they fill."""
 
 import importlib.util
+import re
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -23,3 +24,21 @@ def script(name: str) -> ModuleType:
     finally:
         sys.path.remove(str(RESULTS))
     return module
+
+
+TABLES = re.compile(r"<!-- (\S+\.md) -->\n(.*?)<!-- end -->", flags=re.DOTALL)
+
+
+def tables_of(page: str) -> dict[str, str]:
+    """What stands between the marks of a page, by the names of the files."""
+    return dict(TABLES.findall(page))
+
+
+def decimals(text: str) -> set[str]:
+    """The numbers with a decimal point."""
+    return set(re.findall(r"\d+\.\d+", text))
+
+
+def decimals_of_sentences(page: str) -> set[str]:
+    """Those of a page that stand neither in a table of a script nor in code."""
+    return decimals(re.sub(r"```.*?```|`[^`]*`", "", TABLES.sub("", page), flags=re.DOTALL))

@@ -1,7 +1,6 @@
 """The section on the paper's network: its tables follow from results/conv, also while runs are under way."""
 
 import json
-import re
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -18,7 +17,6 @@ from fedawe.results import record as records
 KEPT = scripts.RESULTS / "conv"
 PAGE = scripts.PAGE.read_text(encoding="utf-8")
 SECTION = PAGE.partition("## The paper's network\n")[2].partition("\n## ")[0]
-TABLE = re.compile(r"<!-- conv/(\S+\.md) -->\n(.*?)<!-- end -->", flags=re.DOTALL)
 EVALUATED = sorted({*range(0, 2001, 20), *range(1952, 2001, 2)})
 FEDAWE, FEDAVG, EQUAL = "fedawe(clip=0.5,eta0=0.1)", "fedavg(eta0=0.05)", "fedavg(eta0=0.1)"
 
@@ -55,18 +53,13 @@ def test_every_table_follows_from_the_evaluations(made: dict[str, str]) -> None:
 
 
 def test_the_section_shows_the_tables_that_were_made(made: dict[str, str]) -> None:
-    shown = dict(TABLE.findall(SECTION))
-    assert shown.keys() == made.keys()
-    for name, text in shown.items():
-        assert text == made[name], name
+    assert scripts.tables_of(SECTION) == {f"conv/{name}": text for name, text in made.items()}
 
 
 def test_every_decimal_number_of_the_section_is_in_a_table(made: dict[str, str]) -> None:
     """Apart from settings: rates and the clip."""
-    known = set(re.findall(r"\d+\.\d+", " ".join(made.values()))) | {"0.1", "0.05", "0.5"}
-    prose = re.sub(r"```.*?```", "", TABLE.sub("", SECTION), flags=re.DOTALL)
-    found = set(re.findall(r"\d+\.\d+", prose))
-    assert found <= known, found - known
+    known = scripts.decimals(" ".join(made.values())) | {"0.1", "0.05", "0.5"}
+    assert scripts.decimals_of_sentences(SECTION) <= known
 
 
 def test_what_is_kept_is_what_was_run(evaluations: pd.DataFrame, script: ModuleType) -> None:

@@ -1,6 +1,5 @@
 """The section on phones whose labels are tied to availability: its tables follow from results/fleets."""
 
-import re
 from pathlib import Path
 from types import ModuleType
 
@@ -15,7 +14,6 @@ from fedawe.core.rng import rng
 KEPT = scripts.RESULTS / "fleets"
 PAGE = scripts.PAGE.read_text(encoding="utf-8")
 SECTION = PAGE.partition("## Phones whose labels are tied to availability\n")[2].partition("\n## ")[0]
-TABLE = re.compile(r"<!-- fleets/(\S+\.md) -->\n(.*?)<!-- end -->", flags=re.DOTALL)
 
 
 @pytest.fixture(scope="module")
@@ -46,18 +44,13 @@ def test_every_table_follows_from_the_evaluations(made: dict[str, str]) -> None:
 
 
 def test_the_section_shows_the_tables_that_were_made(made: dict[str, str]) -> None:
-    shown = dict(TABLE.findall(SECTION))
-    assert shown.keys() == made.keys()
-    for name, text in shown.items():
-        assert text == made[name], name
+    assert scripts.tables_of(SECTION) == {f"fleets/{name}": text for name, text in made.items()}
 
 
 def test_every_decimal_number_of_the_section_is_in_a_table(made: dict[str, str]) -> None:
-    known = set(re.findall(r"\d+\.\d+", " ".join(made.values()))) | {"0.1"}  # alpha of the partition
-    prose = re.sub(r"```.*?```|`[^`]*`", "", TABLE.sub("", SECTION), flags=re.DOTALL)
-    found = set(re.findall(r"\d+\.\d+", prose))
+    found = scripts.decimals_of_sentences(SECTION)
     assert found
-    assert found <= known, found - known
+    assert found <= scripts.decimals(" ".join(made.values())) | {"0.1"}  # alpha of the partition
 
 
 def test_every_run_is_complete_and_evaluated_on_the_test_data(evaluations: pd.DataFrame, script: ModuleType) -> None:

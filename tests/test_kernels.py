@@ -4,9 +4,6 @@ in double precision."""
 import copy
 import gc
 import math
-import os
-import subprocess
-import sys
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -18,6 +15,7 @@ import pytest
 import torch
 from hypothesis import assume, example, given, note, settings
 from hypothesis import strategies as st
+from short_vectors import SHORT, only_with_long_vectors, passes_with_short_vectors
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
@@ -33,7 +31,6 @@ from fedawe.tasks.executors.linear import linear
 from fedawe.tasks.executors.normalised import batch_normalised, group_normalised
 from fedawe.tasks.executors.pooled import convolved_pooled
 
-SHORT = "FEDAWE_TEST_LANES" in os.environ  # once more with shorter vectors, and fewer examples
 EXAMPLES = 6 if SHORT else 40
 RTOL = 2e-5
 # Sizes are drawn under a seed: drawn one by one by hypothesis, most examples differ from others in one size only.
@@ -976,17 +973,10 @@ def test_nothing_is_left_behind(name: str, monkeypatch: pytest.MonkeyPatch) -> N
 # Shorter vectors
 
 
-@pytest.mark.skipif(LANES == 8 or SHORT, reason="vectors of this processor have eight numbers anyway")
+@only_with_long_vectors
 def test_kernels_for_shorter_vectors() -> None:
-    """The same tests, of fewer examples, where the processor is said to have vectors of eight numbers."""
-    script = (
-        "import sys, pytest, torch\n"
-        "torch.backends.cpu.get_cpu_capability = lambda: 'AVX2'\n"
-        "sys.exit(pytest.main(['-q', '-p', 'no:cacheprovider', '-p', 'no:xdist', sys.argv[1]]))\n"
-    )
-    environment = {**os.environ, "FEDAWE_TEST_LANES": "8"}
-    done = subprocess.run([sys.executable, "-c", script, __file__], env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
+    """The same tests, of fewer examples."""
+    passes_with_short_vectors(__file__)
 
 
 def test_the_vectors_are_those_asked_for() -> None:

@@ -1,6 +1,5 @@
 """What docs/map.md shows is what lies in results/map, and that follows from the evaluations that lie there too."""
 
-import re
 from pathlib import Path
 from types import ModuleType
 
@@ -40,24 +39,23 @@ def test_every_table_follows_from_the_evaluations(made: dict[str, str]) -> None:
 
 
 def test_every_table_on_the_page_is_the_one_that_was_made(made: dict[str, str]) -> None:
-    shown = re.findall(r"<!-- (\S+\.md) -->\n(.*?)\n<!-- end -->", PAGE, flags=re.DOTALL)
+    shown = scripts.tables_of(PAGE)
     assert shown
-    for name, text in shown:
-        assert text.strip() == made[name].strip(), name
+    for name, text in shown.items():
+        assert text == made[name], name
 
 
 def test_every_number_in_the_sentences_is_in_a_table_or_a_setting(script: ModuleType, made: dict[str, str]) -> None:
     """Numbers with a decimal or a sign are results, and stand in a table; the others are settings or counts."""
-    sentences = re.sub(r"<!-- (\S+\.md) -->.*?<!-- end -->|```.*?```|`[^`]*`", "", PAGE, flags=re.DOTALL)
     settings = {f"{value:g}" for value in (*script.SPREADS.values(), script.MEAN, script.LEAST, script.VALIDATION)}
     settings |= {f"{value:g}" for grid in (*script.LOCAL.values(), *script.SERVER.values()) for value in grid}
     settings |= {f"{fleet.alpha:g}" for fleet in script.FLEETS} | {
         f"{script.MIDDLE[data].alpha:g}" for data in script.MIDDLE
     }
     settings.add(f"{fedawe.F3AST().beta:g}")
-    in_tables = set(re.findall(r"\d+\.\d+", " ".join(made.values())))
-    for number in re.findall(r"\d+\.\d+", sentences):
-        assert number in in_tables | settings, number
+    found = scripts.decimals_of_sentences(PAGE)
+    assert found
+    assert found <= scripts.decimals(" ".join(made.values())) | settings
 
 
 def test_every_cell_is_whole_and_has_a_seed_of_its_own(script: ModuleType, evaluations: pd.DataFrame) -> None:

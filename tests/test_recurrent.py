@@ -2,19 +2,16 @@
 
 import copy
 import math
-import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from short_vectors import SHORT, only_with_long_vectors, passes_with_short_vectors
 from torch import nn
 from torch.nn import functional
 
-import fedawe.tasks.executors.kernels.vectors
 from fedawe.tasks import ModuleNetwork
 from fedawe.tasks.executors.kernels.machine_code import Code
 from fedawe.tasks.executors.kernels.vectors import LANES
@@ -245,20 +242,10 @@ def test_nonlinearities_are_accurate_to_rounding(name):
     torch.testing.assert_close(out, getattr(torch, name)(ends), equal_nan=True)
 
 
-@pytest.mark.skipif(
-    LANES == 8 or "FEDAWE_TEST_LANES" in os.environ, reason="vectors of this processor have eight numbers anyway"
-)
+@only_with_long_vectors
 def test_kernels_for_shorter_vectors():
-    """The same tests where the processor is said to have vectors of eight numbers."""
-    script = (
-        "import sys, pytest, torch\n"
-        "torch.backends.cpu.get_cpu_capability = lambda: 'AVX2'\n"
-        "sys.exit(pytest.main(['-q', '-p', 'no:cacheprovider', '-p', 'no:xdist', sys.argv[1]]))\n"
-    )
-    environment = {**os.environ, "FEDAWE_TEST_LANES": "8"}
-    done = subprocess.run([sys.executable, "-c", script, __file__], env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
+    passes_with_short_vectors(__file__)
 
 
 def test_the_vectors_are_those_asked_for():
-    assert (fedawe.tasks.executors.kernels.vectors.LANES == 8) == ("FEDAWE_TEST_LANES" in os.environ or LANES == 8)
+    assert (LANES == 8) == (SHORT or torch.backends.cpu.get_cpu_capability() != "AVX512")

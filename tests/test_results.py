@@ -1,6 +1,5 @@
 """What docs/results.md shows is what lies in results/, and that follows from the evaluations that lie there too."""
 
-import re
 from types import ModuleType
 
 import numpy as np
@@ -24,9 +23,9 @@ def script() -> ModuleType:
 
 
 def test_every_table_on_the_page_is_the_one_that_was_made() -> None:
-    shown = re.findall(r"<!-- (\S+\.md) -->\n(.*?)\n<!-- end -->", PAGE, flags=re.DOTALL)
-    assert {f"neighbours/{fleet}.md" for fleet in FLEETS} <= {name for name, _ in shown}
-    for name, text in shown:
+    shown = scripts.tables_of(PAGE)
+    assert {f"neighbours/{fleet}.md" for fleet in FLEETS} <= shown.keys()
+    for name, text in shown.items():
         assert text.strip() == (KEPT / name).read_text(encoding="utf-8").strip(), name
 
 
@@ -82,12 +81,10 @@ SETTINGS = {"0.1", "0.2", "0.3", "0.4", "0.5", "0.001"}  # of the runs
 
 def test_every_number_in_the_sentences_is_in_a_table() -> None:
     """With one digit after the point, as the tables have them."""
-    prose = re.sub(r"<!-- (\S+\.md) -->\n(.*?)\n<!-- end -->", "", PAGE, flags=re.DOTALL)
     tables = " ".join(path.read_text(encoding="utf-8") for path in KEPT.glob("*/*.[mt][dx]*"))
-    known = set(re.findall(r"\d+\.\d+", tables))
-    found = set(re.findall(r"\d+\.\d+", prose)) - SETTINGS
+    found = scripts.decimals_of_sentences(PAGE)
     assert len(found) > 20
-    assert found <= known, found - known
+    assert found <= scripts.decimals(tables) | SETTINGS
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/faq.md"])
@@ -95,4 +92,4 @@ def test_what_other_pages_say_about_winning_is_in_a_table_too(page: str) -> None
     text = (scripts.ROOT / page).read_text(encoding="utf-8").partition("**Does FedAWE win?**")[2].partition("\n\n")[0]
     assert "results.md" in text
     tables = " ".join(path.read_text(encoding="utf-8") for path in KEPT.glob("*/*.md"))
-    assert set(re.findall(r"\d+\.\d+", text)) <= set(re.findall(r"\d+\.\d+", tables))
+    assert scripts.decimals(text) <= scripts.decimals(tables)
