@@ -230,6 +230,10 @@ def test_known_probabilities_are_used_or_their_absence_is_said():
     assert "by construction" in audit(Trace(trace.on)).notes[0]
     estimated = audit(Trace(trace.on)).influences["fedavg-known"]
     assert estimated.total_variation == pytest.approx(0, abs=1e-12)
+    inside = {"averaged": fedawe.FedAvgM(beta=0.0, rule=fedawe.FedAvgKnown())}
+    found = audit(Trace(trace.on), algorithms=inside)
+    np.testing.assert_allclose(found.influences["averaged"].shares, estimated.shares, rtol=1e-12)
+    assert "averaged was given" in found.notes[0]
 
 
 def test_checkpoints_end_at_the_end_and_do_not_exceed_the_rounds():

@@ -238,3 +238,22 @@ def test_a_device_that_is_not_there_is_refused():
             Execution(device="cuda").check()
     with pytest.raises(fedawe.UserError, match="2 jobs with 2 workers each"):
         Execution(jobs=2, workers=2, device="cpu").check()
+
+
+class Picky(fedawe.Quadratic):
+    """A task that refuses to train one client."""
+
+    def batches(self, work):
+        if 5 in work.A.tolist():
+            raise fedawe.UserError("client 5 has no data")
+        return super().batches(work)
+
+
+def test_what_a_task_refuses_is_said_by_every_process(two):
+    """Whoever trains client 5: a mistake of the user is no failure of a worker."""
+    task = Picky(torch.zeros(20, 1))
+    two.use(task, fedawe.Local(), False)
+    trace = fedawe.Trace(np.ones((1, 20), dtype=bool))
+    for seed in range(4):
+        with pytest.raises(fedawe.UserError, match=r"^client 5 has no data$"):
+            list(fedawe.simulate(task, fedawe.FedAvg(), trace, fedawe.Local(), seed=seed, engine=two))

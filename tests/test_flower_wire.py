@@ -21,6 +21,7 @@ from fedawe.deploy.wire import (
     check_round,
     check_statistics,
     checked_layout,
+    facts,
     innovation,
     printable,
     read,
@@ -261,3 +262,23 @@ def test_a_reply_says_its_round_once_and_rightly() -> None:
     for content, required in ((reply(config=wrong), False), (reply(a=right, b=wrong), True), (reply(), True)):
         with pytest.raises(Refused, match="not 3"):
             check_round(content, 3, required)
+
+
+def reply_with(**said: Any) -> RecordDict:
+    return RecordDict({"config": ConfigRecord({f"fedawe-{name}": value for name, value in said.items()})})
+
+
+def test_weights_may_be_whole_numbers_and_losses_negative() -> None:
+    asked = RecordDict({"config": ConfigRecord({"fedawe-loss": True})})
+    found = facts(asked, reply_with(weight=10, rate=0.1, loss=-2, applied="loss"), needed=True)
+    assert found == {"weight": 10.0, "rate": 0.1, "loss": -2.0}
+    assert all(type(value) is float for value in found.values())
+
+
+@pytest.mark.parametrize(
+    "said", [{"weight": 0}, {"weight": True}, {"rate": -0.1}, {"rate": float("nan")}, {"loss": 1e300}, {"loss": "1"}]
+)
+def test_numbers_that_make_no_sense_are_refused(said: dict[str, Any]) -> None:
+    asked = RecordDict({"config": ConfigRecord({"fedawe-loss": True})})
+    with pytest.raises(Refused, match=f"the reply has {next(iter(said))}"):
+        facts(asked, reply_with(**{"weight": 10, "rate": 0.1, "loss": 1.0, "applied": "loss", **said}), needed=True)

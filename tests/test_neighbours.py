@@ -375,6 +375,62 @@ def test_fednova_undoes_unequal_numbers_of_steps() -> None:
     torch.testing.assert_close(moved, torch.tensor([-2.5, -2.5]))  # mean weight 5, half a unit each
 
 
+def test_weighted_fednova_has_the_weights_in_both_means() -> None:
+    """w = 1/4, 3/4: tau_eff = 2/4 + 8 * 3/4 = 6.5, and the normalised innovations are unit vectors."""
+    algorithm = fedawe.Weighted(fedawe.FedNova(), weights=[1.0, 3.0])
+    up = fedawe.Upload(torch.tensor([[0.0, 8.0], [2.0, 0.0]]), weight=torch.tensor([8.0, 2.0]), rate=0.1)
+    state = algorithm.absorb(algorithm.init(torch.zeros(2), 2), 0, torch.tensor([1, 0]), up)
+    torch.testing.assert_close(algorithm.model(state), torch.tensor([-6.5 / 4, -6.5 * 3 / 4]))
+
+
+@pytest.mark.parametrize("kind", [fedawe.FedDyn, fedawe.FedPBC, fedawe.FedAsync, fedawe.AREA, fedawe.FedVARP])
+def test_a_clip_shortens_the_move_of_the_aggregate(kind: Any) -> None:
+    """From the same state, by the same innovations: the same direction, and at most as long as the clip."""
+    free, bound = kind(), kind(clip=0.01)
+    state = free.init(torch.zeros(D), M)
+    for t, A in rounds()[:5]:
+        G = torch.from_numpy(np.random.default_rng(t).normal(size=(len(A), D))).float()
+        before = state[torch.tensor(A)].mean(0) if kind is fedawe.FedPBC else state.latest
+        moved = [each.aggregate(state, t, torch.tensor(A), G).latest - before for each in (free, bound)]
+        whole = moved[0].norm()
+        torch.testing.assert_close(moved[1], moved[0] * min(1.0, 0.01 / whole))
+        assert whole > 0.01
+        state = free.aggregate(state, t, torch.tensor(A), G)
+    assert free.linear
+    assert not bound.linear
+
+
+WARM_UP = fedawe.Local(lambda t: 0.1 * t, steps=S)  # rate 0 in the first round
+
+
+@pytest.mark.parametrize(
+    "algorithm",
+    [
+        fedawe.FedAvg(),
+        fedawe.FedProx(mu=0.3),
+        fedawe.FedDyn(alpha=0.3),
+        fedawe.FedAvgM(),
+        fedawe.FedNova(),
+        fedawe.Weighted(fedawe.FedAvg(), weights=[1.0] * M),
+        fedawe.Chosen(fedawe.FedAvg(), fedawe.Uniform(2)),
+    ],
+    ids=repr,
+)
+def test_a_rate_of_zero_moves_nothing(algorithm: Any) -> None:
+    first, *_ = fedawe.simulate(task(), algorithm, TRACE, WARM_UP, seed=SEED)
+    assert not first.x.any()
+
+
+@pytest.mark.parametrize(
+    "algorithm",
+    [fedawe.SCAFFOLD(), fedawe.FedLaAvg(), fedawe.MIFA(memory_rate=WARM_UP.rate)],
+    ids=fedawe.algorithms.name_of,
+)
+def test_rules_that_divide_by_the_rate_refuse_zero(algorithm: Any) -> None:
+    with pytest.raises(fedawe.UserError, match=r"the rate of round 0 is 0.0; .* divides innovations by it"):
+        list(fedawe.simulate(task(), algorithm, TRACE, WARM_UP, seed=SEED))
+
+
 # Laws of the exchange, for rules that use it
 
 
@@ -388,6 +444,7 @@ EXCHANGES = {
     "uniform": fedawe.Chosen(fedawe.FedAWE(), fedawe.Uniform(2)),
     "power of choice": fedawe.Chosen(fedawe.SCAFFOLD(), fedawe.PowerOfChoice(3, 2)),
     "oort": fedawe.Chosen(fedawe.FedAvg(), fedawe.Oort(2)),
+    "oort around fedpbc": fedawe.Chosen(fedawe.FedPBC(), fedawe.Oort(2)),
     "f3ast": fedawe.F3AST(beta=0.1, capacity=2),
 }
 every_exchange = pytest.mark.parametrize("name", EXCHANGES)
@@ -496,6 +553,8 @@ def test_power_of_choice_prefers_the_unknown_then_the_largest_loss() -> None:
     state = algorithm.absorb(state, 1, torch.tensor([2]), up(0.5))
     assert algorithm.choose(state, 2, torch.arange(4), draw(0)).tolist() == [1]
     assert algorithm.broadcast(state, 2, torch.tensor([1])).loss
+    state = algorithm.absorb(state, 2, torch.arange(4), up(-9.0, -5.0, -1.0, -7.0))  # a likelihood may give such losses
+    assert all(algorithm.choose(state, 3, torch.arange(4), draw(seed)).tolist() == [2] for seed in range(5))
 
 
 def test_oort_explores_first_and_then_draws_by_utility() -> None:

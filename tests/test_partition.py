@@ -91,6 +91,12 @@ def test_labels_may_be_a_list_an_array_or_a_tensor(kind: Any) -> None:
     assert [part.tolist() for part in parts] == authors_split(labels, 3, 0.5, np.random.default_rng(1))
 
 
+def test_it_is_a_list_of_arrays() -> None:
+    parts = fedawe.dirichlet_partition([0, 1, 0, 1], 2, 1.0, np.random.default_rng(0))
+    assert type(parts) is list
+    assert all(type(part) is np.ndarray for part in parts)
+
+
 def test_the_generator_is_used_once() -> None:
     used, plain = np.random.default_rng(5), np.random.default_rng(5)
     fedawe.dirichlet_partition([0, 1, 2, 0], 2, 0.3, used)

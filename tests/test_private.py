@@ -20,6 +20,7 @@ from scipy.stats import norm
 import fedawe
 from fedawe.algorithms import WithBuffers
 from fedawe.algorithms.private import epsilon
+from fedawe.core.describe import short
 from fedawe.core.errors import UserError
 from fedawe.deploy import digits
 from fedawe.deploy.replay import replay
@@ -204,3 +205,7 @@ def test_a_federation_has_secret_noise_that_is_new_after_every_start(tmp_path: P
 def test_what_would_not_be_private_is_refused(make: Any, message: str) -> None:
     with pytest.raises(UserError, match=message):
         make()
+
+
+def test_a_seed_of_the_users_own_is_in_no_label() -> None:
+    assert short(fedawe.Private(fedawe.FedAvg(), seed=987654321), "private") == "private"

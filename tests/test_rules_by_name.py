@@ -31,11 +31,16 @@ def built(text: str) -> Any:
         ("robust:rule=fedawe,by=trimmed(share=0.2)", fedawe.Robust(fedawe.FedAWE(), fedawe.Trimmed(0.2))),
         ("private:rule=fedawe,clip=0.5", fedawe.Private(fedawe.FedAWE(), clip=0.5)),
         ("mifa:memory=client", fedawe.MIFA(memory="client")),
+        ("fedpbc:clip=0.5", fedawe.FedPBC(clip=0.5)),
     ],
 )
 def test_a_rule_may_be_inside_another(text: str, expected: Any) -> None:
     assert built(text) == expected
     assert algorithm_spec(text).label.startswith(text.partition(":")[0] + "(")
+
+
+def test_a_number_of_clusters_may_be_typed() -> None:
+    assert built("clusterfedvarp:clusters=4").clusters == 4
 
 
 @pytest.mark.parametrize(

@@ -519,3 +519,56 @@ def test_no_process_outlives_its_command_and_the_same_command_goes_on(tmp_path, 
         assert (code, "2 of 2 runs complete" in told) == (0, True)
     for label in ("fedawe", "fedavg"):
         assert result(tmp_path / "stopped", label) == result(tmp_path / "alone", label)
+
+
+# Mistakes that only a task can tell
+
+
+class Silent(fedawe.Quadratic):
+    """A task that tells neither sizes nor losses of its clients."""
+
+    losses = fedawe.tasks.Task.losses
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "local", "message"),
+    [
+        (fedawe.FedAvg(), fedawe.Local(epochs=2), "epochs is 2, but Silent does not say how many samples"),
+        (fedawe.Chosen(fedawe.FedAvg(), fedawe.Oort(1)), fedawe.Local(), "Silent does not tell the losses"),
+    ],
+)
+def test_what_the_task_does_not_have_is_refused_before_anything_is_written(tmp_path, algorithm, local, message):
+    experiment = fedawe.Experiment(
+        task=lambda seed: Silent(torch.zeros(3, 1)),
+        algorithms={"mine": algorithm},
+        availability=fedawe.Stationary(),
+        p=[0.5] * 3,
+        rounds=4,
+        seeds=(0,),
+        local=local,
+    )
+    with pytest.raises(UserError, match=message):
+        experiment.run(tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("kind", [fedawe.MIFA, fedawe.FedVARP])
+def test_a_memory_rate_is_a_schedule(kind):
+    with pytest.raises(UserError, match=r"memory_rate is 0.1; expected the local schedule"):
+        kind(memory_rate=0.1)
+
+
+def test_a_command_that_was_overtaken_does_not_change_the_experiment(tmp_path, monkeypatch):
+    """Another command with other settings begins and ends while this one prepares."""
+    out, settings = tmp_path / "out", dataclasses.replace(SETTINGS, rounds=2)
+    began = schedule._stacked
+
+    def overtaken(*arguments):
+        monkeypatch.setattr(schedule, "_stacked", began)
+        execute(out, settings=dataclasses.replace(settings, evaluate_every=1))
+        return began(*arguments)
+
+    monkeypatch.setattr(schedule, "_stacked", overtaken)
+    with pytest.raises(UserError, match="holds an experiment with evaluate_every = 1, not 4"):
+        execute(out, settings=settings)
+    execute(out, settings=dataclasses.replace(settings, evaluate_every=1))  # it can still go on

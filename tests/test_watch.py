@@ -57,6 +57,19 @@ def deployment(tmp_path: Path) -> Deployment:
     return made
 
 
+def test_a_simulation_shows_nothing_of_rounds_to_come(deployment: Deployment) -> None:
+    """Its trace is drawn for all rounds in advance."""
+    Trace(deployment.on).save(deployment.folder / "traces" / "seed-0.npz")
+    deployment.lines = [line for line in deployment.lines if line["kind"] != "round"]
+    record = deployment.run / records.NAME
+    record.write_text("".join(records.seal(line) + "\n" for line in deployment.lines))
+    state = watch.state_of(deployment.folder)
+    assert state["done"] == 20
+    assert state["influence"]["curves"]["fedavg"]["bias"][-1][0] == 20
+    record.write_text(records.seal(deployment.lines[0]) + "\n")
+    assert watch.state_of(deployment.folder)["influence"] is None
+
+
 def test_the_state_is_what_the_folder_says(deployment: Deployment) -> None:
     state = watch.state_of(deployment.folder)
     assert (state["name"], state["done"], state["rounds"], state["status"]) == ("FedAWE", 25, ROUNDS, "unfinished")

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from fedawe.algorithms.base import first_model, received
+from fedawe.algorithms.base import check_clip, clipped, first_model, received
 from fedawe.algorithms.rows import Rows, rows_of, with_rows
 from fedawe.algorithms.versions import HeldModel, Versions
 
@@ -26,7 +26,7 @@ class AREA(HeldModel[AreaState]):
         x_i = held model - G_i,     x <- x + (1/m) sum_A (x_i - y_i),     y_i <- x_i
 
     A client trains on the model of its last visit and uploads at its next. Each keeps its own y_i, so the server needs
-    one vector: x is the mean of all y_i at any time, however often clients are active.
+    one vector: without a clip, x is the mean of all y_i at any time, however often clients are active.
 
     >>> import torch
     >>> area = AREA()
@@ -38,7 +38,11 @@ class AREA(HeldModel[AreaState]):
 
     name = "AREA"
     keeps = "the versions that clients hold; every client keeps its own last model"
-    clip = None
+
+    clip: float | None = None
+
+    def __post_init__(self) -> None:
+        check_clip(self.clip)
 
     def init(self, x0: Tensor, m: int) -> AreaState:
         """Everyone holds x^0, and y_i = x^0."""
@@ -51,5 +55,5 @@ class AREA(HeldModel[AreaState]):
         if len(A) == 0:
             return state.after(t)
         y = state[A] - G - state.x0
-        x = state.latest + (y - rows_of(state.y, A, state.x0)).sum(0) / state.m
+        x = state.latest + clipped((y - rows_of(state.y, A, state.x0)).sum(0) / state.m, self.clip)
         return state.advance(t, A, x).after(t, y=with_rows(state.y, A, y))

@@ -222,6 +222,11 @@ def check_fraction(name: str, value: float, *, zero: bool = True, one: bool = Fa
 def check_rates(eta_g: float, clip: float | None) -> None:
     """Refuses a server rate or a clip that is not a positive number."""
     check_positive("eta_g", eta_g)
+    check_clip(clip)
+
+
+def check_clip(clip: float | None) -> None:
+    """Refuses a clip that is not a positive number."""
     if clip is not None and (not isinstance(clip, int | float) or not 0 < clip <= LARGEST):
         raise UserError(f"clip is {clip!r}; expected a positive number{_at_most(clip)}, or None for no clip")
 

@@ -22,7 +22,7 @@ class ChosenState(NestedState):
 
     tau: Tensor  # last active round of each client, -1 if never                                  [m] int64
     active: Tensor  # in how many rounds each was active                                          [m] int64
-    loss: Tensor  # the last loss that each has reported, -1 before the first                     [m]
+    loss: Tensor  # the last loss that each has reported; -1 before the first                     [m]
 
 
 class Chooser(Protocol):
@@ -101,7 +101,7 @@ class PowerOfChoice:
         """Candidates in random order, which decides ties; then the largest losses."""
         del t
         candidates = A[torch.from_numpy(draw.permutation(len(A))[: self.d])]
-        loss = torch.where(state.loss < 0, math.inf, state.loss)[candidates]
+        loss = torch.where(state.active == 0, math.inf, state.loss)[candidates]
         return candidates[loss.sort(stable=True, descending=True).indices[: self.k]]
 
 
@@ -129,8 +129,8 @@ class Oort:
 
     def pick(self, state: ChosenState, t: int, A: Tensor, draw: np.random.Generator) -> Tensor:
         """New clients first, then by utility; whatever one group lacks comes from the other."""
-        tried = (state.active[A] > 0).numpy()
-        clients = A.numpy()
+        tried = (state.active[A] > 0).cpu().numpy()
+        clients = A.cpu().numpy()
         new, known = clients[~tried], clients[tried]
         share = max(min(0.2, self.explore), self.explore * 0.98**t)
         fresh = min(len(new), max(round(share * self.k), self.k - len(known)))
@@ -140,11 +140,11 @@ class Oort:
     def _exploited(self, state: ChosenState, t: int, known: Any, number: int, draw: np.random.Generator) -> Any:
         if number == 0 or len(known) <= number:
             return known[:number]
-        loss = state.loss.numpy()[known].astype(np.float64)
+        loss = state.loss.cpu().numpy()[known].astype(np.float64)
         loss = np.minimum(loss, np.quantile(loss, 0.95))
         spread = loss.max() - loss.min()
         scaled = (loss - loss.min()) / spread if spread > 0 else np.ones_like(loss)
-        utility = scaled + np.sqrt(0.1 * math.log(t + 1) / (state.tau.numpy()[known] + 1))
+        utility = scaled + np.sqrt(0.1 * math.log(t + 1) / (state.tau.cpu().numpy()[known] + 1))
         good = utility >= 0.95 * np.sort(utility)[-number]
         weight = np.maximum(utility[good], 1e-12)
         return draw.choice(known[good], number, replace=False, p=weight / weight.sum())

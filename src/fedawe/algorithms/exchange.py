@@ -45,6 +45,7 @@ class Upload:
     loss: Tensor | None = None  # mean loss at the start, if asked for                         [k]
     gradient: Tensor | None = None  # mean gradient at the start, if asked for                 [k, d]
     samples: Tensor | None = None  # how many samples each has, where that is known            [k]
+    scale: Tensor | None = None  # what `Weighted` has multiplied the rows of G by, mean 1     [k]
 
     @classmethod
     def of(cls, G: Tensor) -> "Upload":
@@ -103,15 +104,17 @@ def in_order(state: State, t: int, A: Tensor, upload: Upload) -> tuple[Tensor, U
     """What round t brought, checked and in the order of the clients, so that the order of arrival changes nothing."""
     ordered, G = received(state, t, A, upload.G)
     order = known_clients(A, state).argsort()
-    if not 0 < upload.rate < float("inf"):
-        raise UserError(f"the rate of round {t} is {upload.rate!r}; expected a positive number")
+    if not 0 <= upload.rate < float("inf"):
+        raise UserError(f"the rate of round {t} is {upload.rate!r}; expected a number from 0")
     weight = torch.as_tensor(upload.weight)
     if weight.shape != (len(ordered),) or not ((weight > 0) & torch.isfinite(weight)).all():
         raise UserError(f"weight must be {len(ordered)} positive numbers, one per client of A, not {weight.tolist()}")
     loss = _rows(upload.loss, "loss", (len(ordered),), order)
     gradient = _rows(upload.gradient, "gradient", tuple(G.shape), order)
     samples = _rows(upload.samples, "samples", (len(ordered),), order)
-    return ordered, replace(upload, G=G, weight=weight.to(G)[order], loss=loss, gradient=gradient, samples=samples)
+    scale = _rows(upload.scale, "scale", (len(ordered),), order)
+    weight = weight.to(G)[order]
+    return ordered, replace(upload, G=G, weight=weight, loss=loss, gradient=gradient, samples=samples, scale=scale)
 
 
 def _rows(value: Tensor | None, name: str, shape: tuple[int, ...], order: Tensor) -> Tensor | None:
@@ -120,6 +123,16 @@ def _rows(value: Tensor | None, name: str, shape: tuple[int, ...], order: Tensor
     if value.shape != shape or not torch.isfinite(value).all():
         raise UserError(f"{name} must be finite and of shape {list(shape)}, not {list(value.shape)}")
     return value.detach().to(order.device)[order]
+
+
+def positive_rate(rate: float, t: int, algorithm: Any) -> float:
+    """The learning rate of round t, by which the algorithm divides innovations; refused if it is no positive number."""
+    if not isinstance(rate, int | float) or not 0 < rate < float("inf"):
+        raise UserError(
+            f"the rate of round {t} is {rate!r}; {type(algorithm).__name__} divides innovations by it and needs a "
+            "positive number"
+        )
+    return float(rate)
 
 
 def asked_for(value: Tensor | None, name: str, algorithm: Any) -> Tensor:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedawe.algorithms.base import check_fraction, check_not_negative, first_model, received
+from fedawe.algorithms.base import check_clip, check_fraction, check_not_negative, clipped, first_model, received
 from fedawe.algorithms.versions import HeldModel, Versions
 
 
@@ -38,14 +38,15 @@ class FedAsync(HeldModel[AsyncState]):
 
     name = "FedAsync"
     keeps = "the versions that clients hold and two integers per client"
-    clip = None
 
     alpha: float = 0.6
     power: float = 0.5
+    clip: float | None = None
 
     def __post_init__(self) -> None:
         check_fraction("alpha", self.alpha, one=True, zero=False)
         check_not_negative("power", self.power)
+        check_clip(self.clip)
 
     def init(self, x0: Tensor, m: int) -> AsyncState:
         """Everyone holds x^0."""
@@ -60,7 +61,7 @@ class FedAsync(HeldModel[AsyncState]):
             return state.after(t)
         a = self.alpha * (1 + (state.updates - state.stamp[A]).to(G)) ** -self.power  # [k]
         x_i = state[A] - G
-        x = state.latest + (a[:, None] * (x_i - state.latest)).mean(0)
+        x = state.latest + clipped((a[:, None] * (x_i - state.latest)).mean(0), self.clip)
         stamp = state.stamp.clone()
         stamp[A] = state.updates + 1
         return state.advance(t, A, x).after(t, updates=state.updates + 1, stamp=stamp)

@@ -5,7 +5,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedawe.algorithms.base import OneGlobalModel, ServerState, check_positive, first_model, known_clients, received
+from fedawe.algorithms.base import (
+    OneGlobalModel,
+    ServerState,
+    check_clip,
+    check_positive,
+    clipped,
+    first_model,
+    known_clients,
+    received,
+)
 from fedawe.algorithms.exchange import Broadcast
 from fedawe.algorithms.rows import Rows, rows_of, with_rows
 
@@ -40,13 +49,14 @@ class FedDyn(OneGlobalModel[DynState]):
 
     name = "FedDyn"
     keeps = "one vector per client and their mean"
-    clip = None
     weightable = False
 
     alpha: float = 0.01
+    clip: float | None = None
 
     def __post_init__(self) -> None:
         check_positive("alpha", self.alpha)
+        check_clip(self.clip)
 
     def init(self, x0: Tensor, m: int) -> DynState:
         """All lambda_i are zero."""
@@ -66,4 +76,4 @@ class FedDyn(OneGlobalModel[DynState]):
             return state.after(t)
         lam = with_rows(state.lam, A, rows_of(state.lam, A, state.x) - G)
         lam_bar = state.lam_bar - G.sum(0) / state.m
-        return state.after(t, x=state.x - G.mean(0) + lam_bar, lam=lam, lam_bar=lam_bar)
+        return state.after(t, x=state.x - clipped(G.mean(0) - lam_bar, self.clip), lam=lam, lam_bar=lam_bar)

@@ -14,7 +14,7 @@ from fedawe.algorithms.base import (
     first_model,
     known_clients,
 )
-from fedawe.algorithms.exchange import Upload, in_order
+from fedawe.algorithms.exchange import Upload, in_order, positive_rate
 from fedawe.algorithms.rows import Rows, rows_of, with_rows
 
 
@@ -78,7 +78,7 @@ class FedLaAvg(OneGlobalModel[LatestState]):
         A, up = in_order(state, t, A, upload)
         if len(A) == 0:
             return state.after(t)
-        new = up.G / up.rate
+        new = up.G / positive_rate(up.rate, t, self)
         y_bar = state.y_bar + (new - rows_of(state.y, A, state.x)).sum(0) / state.m
         tau = state.tau.clone()
         tau[A] = t

@@ -18,8 +18,8 @@ class FedNova(OneGlobalModel[ServerState]):
 
     a_i is the sum of the weights with which the gradients of the client's steps are in G_i: their number s for SGD,
     [s - rho (1 - rho^s)/(1 - rho)]/(1 - rho) for a momentum rho. Clients make different numbers of steps with
-    `Local(epochs=...)`; where all make the same, FedNova is FedAvg. What it corrects is unequal work, not unequal
-    availability.
+    `Local(epochs=...)`; where all make the same, FedNova is FedAvg. Under `Weighted` both means have its weights.
+    What it corrects is unequal work, not unequal availability.
 
     >>> import torch
     >>> fednova = FedNova()
@@ -48,7 +48,8 @@ class FedNova(OneGlobalModel[ServerState]):
         A, up = in_order(state, t, A, upload)
         if len(A) == 0:
             return state.after(t)
-        v = up.weight.mean() * (up.G / up.weight[:, None]).mean(0)
+        a = up.weight if up.scale is None else up.scale.to(up.G) * up.weight
+        v = a.mean() * (up.G / up.weight[:, None]).mean(0)
         return state.after(t, x=state.x - self.eta_g * clipped(v, self.clip))
 
     def aggregate(self, state: ServerState, t: int, A: Tensor, G: Tensor) -> ServerState:

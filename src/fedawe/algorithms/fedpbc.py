@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from fedawe.algorithms.base import first_model, known_clients, received
+from fedawe.algorithms.base import check_clip, clipped, first_model, known_clients, received
 from fedawe.algorithms.exchange import Broadcast
 from fedawe.algorithms.notebook import Shown
 from fedawe.algorithms.versions import Versions
@@ -34,8 +34,17 @@ class FedPBC(Shown):
 
     name = "FedPBC"
     keeps = "the versions that clients hold and one integer per client"
-    linear = True
     received_mean = True
+
+    clip: float | None = None
+
+    def __post_init__(self) -> None:
+        check_clip(self.clip)
+
+    @property
+    def linear(self) -> bool:
+        """Whether the model is linear in the innovations; a clip is not."""
+        return self.clip is None
 
     def init(self, x0: Tensor, m: int) -> Versions:
         """x_i = x^0 for every client."""
@@ -52,7 +61,7 @@ class FedPBC(Shown):
     def aggregate(self, state: Versions, t: int, A: Tensor, G: Tensor) -> Versions:
         """The mean over A of their models, which A receive."""
         A, G = received(state, t, A, G)
-        return state.after(t) if len(A) == 0 else state.advance(t, A, state.mean(A) - G.mean(0))
+        return state.after(t) if len(A) == 0 else state.advance(t, A, state.mean(A) - clipped(G.mean(0), self.clip))
 
     def model(self, state: Versions) -> Tensor:
         """The mean of what all clients received last, [d]."""

@@ -18,6 +18,7 @@ from fedawe.algorithms.base import (
     received,
     skipped_rounds_are_empty,
 )
+from fedawe.algorithms.exchange import positive_rate
 from fedawe.algorithms.rows import Rows, rows_of, with_rows
 from fedawe.core.errors import UserError
 
@@ -26,10 +27,12 @@ Place = Literal["server", "client"]
 KEEPS = {"server": "one model per client", "client": "one vector; every client keeps its own last innovation"}
 
 
-def check_memory(memory: str) -> None:
-    """Refuses any other place."""
+def check_memory(memory: str, rate: Any) -> None:
+    """Refuses any other place, and a rate that is no schedule."""
     if memory not in KEEPS:
         raise UserError(f"memory is {memory!r}; expected 'server' or 'client'")
+    if rate is not None and not callable(rate):
+        raise UserError(f"memory_rate is {rate!r}; expected the local schedule, such as fedawe.Rate(0.1), or None")
 
 
 @dataclass(frozen=True)
@@ -78,7 +81,7 @@ class MIFA(OneGlobalModel[MemoryState]):
 
     def __post_init__(self) -> None:
         check_rates(self.eta_g, self.clip)
-        check_memory(self.memory)
+        check_memory(self.memory, self.memory_rate)
         if self.warmup not in ("none", "all-seen"):
             raise UserError(f"warmup is {self.warmup!r}; expected 'none' or 'all-seen'")
 
@@ -95,7 +98,7 @@ class MIFA(OneGlobalModel[MemoryState]):
         """Remember, then move by the mean of all memories."""
         A, G = received(state, t, A, G)
         state = skipped_rounds_are_empty(self, state, t)
-        rate = 1.0 if self.memory_rate is None else self.memory_rate(t)
+        rate = 1.0 if self.memory_rate is None else positive_rate(self.memory_rate(t), t, self)
         new = G / rate
         y_bar = state.y_bar + (new - rows_of(state.y, A, state.x)).sum(0) / state.m
         y = with_rows(state.y, A, new)
@@ -131,7 +134,7 @@ class FedVARP(OneGlobalModel[MemoryState]):
 
     def __post_init__(self) -> None:
         check_rates(self.eta_g, self.clip)
-        check_memory(self.memory)
+        check_memory(self.memory, self.memory_rate)
 
     @property
     def keeps(self) -> str:
@@ -147,7 +150,7 @@ class FedVARP(OneGlobalModel[MemoryState]):
         A, G = received(state, t, A, G)
         if len(A) == 0:
             return state.after(t)
-        rate = 1.0 if self.memory_rate is None else self.memory_rate(t)
+        rate = 1.0 if self.memory_rate is None else positive_rate(self.memory_rate(t), t, self)
         new = G / rate
         change = new - rows_of(state.y, A, state.x)  # G_i - y_i                                              [k, d]
         v = rate * (change.mean(0) + state.y_bar)
@@ -178,7 +181,7 @@ class ClusterFedVARP(OneGlobalModel[MemoryState]):
     name = "ClusterFedVARP"
     keeps = "one model per cluster and one integer per client"
 
-    clusters: Any = 10
+    clusters: int | Any = 10
     eta_g: float = 1.0
     clip: float | None = None
 
@@ -197,7 +200,8 @@ class ClusterFedVARP(OneGlobalModel[MemoryState]):
 
     def _of(self, m: int) -> Tensor:
         """The cluster of every client, [m]."""
-        return torch.arange(m) % self.clusters if is_whole(self.clusters) else self.clusters
+        clusters: Any = self.clusters
+        return torch.arange(m) % clusters if is_whole(clusters) else clusters
 
     def init(self, x0: Tensor, m: int) -> MemoryState:
         """Nothing remembered."""

@@ -16,7 +16,7 @@ from fedawe.algorithms.base import (
     known_clients,
     skipped_rounds_are_empty,
 )
-from fedawe.algorithms.exchange import Broadcast, Upload, asked_for, in_order
+from fedawe.algorithms.exchange import Broadcast, Upload, asked_for, in_order, positive_rate
 from fedawe.algorithms.rows import Rows, rows_of, with_rows
 from fedawe.core.errors import UserError
 
@@ -93,7 +93,8 @@ class SCAFFOLD(OneGlobalModel[ScaffoldState]):
             if self.option == 1:
                 g = asked_for(up.gradient, "gradient at the start", self)
             else:  # G / (s eta_l) is the mean of g - c_i + c
-                g = up.G / (up.weight * up.rate)[:, None] - (state.c - rows_of(state.c_i, A, state.x))
+                mean = up.G / (up.weight * positive_rate(up.rate, t, self))[:, None]
+                g = mean - (state.c - rows_of(state.c_i, A, state.x))
             total = rows_of(state.total, A, state.x) + up.weight[:, None] * g
             n = state.n.index_add(0, A, up.weight)
             x = state.x - self.eta_g * clipped(up.G.mean(0), self.clip)

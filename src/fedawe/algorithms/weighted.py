@@ -81,5 +81,6 @@ class Weighted(Wrapper[NestedState]):
         else:
             w = self.weights.to(A.device)[A]
         total = w.mean() if self.sums_to_one else self.weights.mean()
-        G = (w / total).to(up.G)[:, None] * up.G
-        return state.after(t, own=absorb(self.rule, state.own, t, A, replace(up, G=G)))
+        scale = w / total
+        up = replace(up, G=scale.to(up.G)[:, None] * up.G, scale=scale)
+        return state.after(t, own=absorb(self.rule, state.own, t, A, up))

@@ -1,6 +1,5 @@
 """The audit of a fleet: how much influence each client would have, before any training."""
 
-import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from fedawe.algorithms import PAPER, FedAWE, name_of
+from fedawe.algorithms.facts import lacks_probabilities, with_probabilities
 from fedawe.audit import theory
 from fedawe.audit.assumption import Verdict, assumption_1
 from fedawe.audit.drift import Drift
@@ -120,11 +120,11 @@ def audit(
 
 def knowing(algorithms: Mapping[str, Any], trace: Trace, fleet: Fleet) -> tuple[dict[str, Any], str | None]:
     """The algorithms, with probabilities for those that need them and have none; and what is to be said about it."""
-    lacking = [name for name, one in algorithms.items() if getattr(one, "needs_p", False) and one.p is None]
+    lacking = [name for name, one in algorithms.items() if lacks_probabilities(one)]
     if not lacking:
         return dict(algorithms), None
     p = np.broadcast_to(fleet.rates, trace.on.shape) if trace.p is None else trace.p
-    out = {name: dataclasses.replace(one, p=p) if name in lacking else one for name, one in algorithms.items()}
+    out = {name: with_probabilities(one, p) for name, one in algorithms.items()}
     if trace.p is not None:
         return out, None
     return out, (

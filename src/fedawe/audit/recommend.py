@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from fedawe.algorithms import FedAvg, FedAvgAll, FedAWE, FedVARP
+from fedawe.algorithms.facts import needs_probabilities
 from fedawe.audit.fleet import Fleet, describe
 from fedawe.audit.groups import Groups
 from fedawe.audit.influence import Influence, influence
@@ -88,7 +89,7 @@ def candidates(fleet: Fleet, algorithms: Mapping[str, Any], influences: Mapping[
     """What was audited, apart from the rules that need to know probabilities."""
     out = []
     for name, algorithm in algorithms.items():
-        if getattr(algorithm, "needs_p", False):
+        if needs_probabilities(algorithm):
             continue
         echoes = fleet.echo.multiplier(algorithm.max_echo) if isinstance(algorithm, FedAWE) else None
         out.append(Candidate(name, algorithm, influences[name].among(fleet.seen), echoes))
@@ -240,7 +241,7 @@ def _reason(
 
 def _longer_rounds(log: Log, algorithms: Mapping[str, Any], ours: Candidate) -> Iterator[str]:
     """The shortest rounds with which the advice would be a rule with echoes."""
-    usable = {name: one for name, one in algorithms.items() if not getattr(one, "needs_p", False)}
+    usable = {name: one for name, one in algorithms.items() if not needs_probabilities(one)}
     for times in LONGER:
         if log.trace.rounds // times < FEWEST_ROUNDS:
             return

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from fedawe.algorithms import PAPER, FedAWE, name_of
+from fedawe.algorithms.facts import needs_probabilities
 from fedawe.audit.fleet import Distribution
 from fedawe.audit.influence import influence
 from fedawe.audit.logs import Log, Reader, seconds
@@ -117,7 +118,7 @@ def _scenario(
     echo, staleness, k, seen = _echoes(trace)
     bias, found = {}, []
     for name, algorithm in algorithms.items():
-        if getattr(algorithm, "needs_p", False):
+        if needs_probabilities(algorithm):
             continue
         bias[name] = influence(algorithm, trace).among(seen)
         echoes = echo.multiplier(algorithm.max_echo) if isinstance(algorithm, FedAWE) else None
@@ -156,4 +157,4 @@ def _echoes(trace: Trace) -> tuple[Distribution, Distribution, Any, Any]:
 
 def default_algorithms() -> dict[str, Any]:
     """Plain averaging, and the rules of the paper that need no probabilities."""
-    return {name_of(make).lower(): make() for make in PAPER if not getattr(make, "needs_p", False)}
+    return {name_of(make).lower(): make() for make in PAPER if not needs_probabilities(make)}

@@ -146,8 +146,8 @@ def short(value: Any, name: str = "") -> str:
     said = []
     if dataclasses.is_dataclass(value):
         for field in dataclasses.fields(value):
-            own = getattr(value, field.name)
-            if field.init and field.default is not dataclasses.MISSING and isinstance(own, bool | int | float | str):
+            own, shown = getattr(value, field.name), field.init and field.repr
+            if shown and field.default is not dataclasses.MISSING and isinstance(own, bool | int | float | str):
                 said += [f"{field.name}={own:g}" if isinstance(own, float) else f"{field.name}={own}"] * (
                     own != field.default
                 )
@@ -159,7 +159,11 @@ def _with_options(name: str, options: list[str]) -> str:
 
 
 # Fields that records of earlier versions do not have, by their path, and what these versions did.
-ADDED = {"local.precision": "float32", "deployment.config.precision": "float32"}
+ADDED = {
+    "local.precision": "float32",
+    "deployment.config.precision": "float32",
+    "deployment.weighted_by": "num-examples",
+}
 
 
 def first_difference(before: Any, now: Any, path: str = "") -> tuple[str, Any, Any] | None:

@@ -97,9 +97,9 @@ class AppEngine(Inline):
             facts = wire.facts(content, reply.content, self.needs_facts)
         except wire.Refused as error:
             raise UserError(f"the client app's reply for client {client} in round {t + 1}: {error}") from None
-        d, samples = self.layout.parameters, wire.samples_in(reply.content, "num-examples")
+        d, counted = self.layout.parameters, self.said.get("weighted_by", "num-examples")
         G = torch.cat([wire.read(self.layout, sent)[:d] - end[:d], x[d:] - end[d:]])
-        return wire.Reply(G, **facts, samples=samples)
+        return wire.Reply(G, **facts, samples=wire.samples_in(reply.content, counted))
 
 
 def replay(out: str | Path, client: ClientApp | None = None) -> Tensor:

@@ -103,18 +103,17 @@ class FlowerStrategy(Strategy):
         algorithm = with_seed(self.algorithm, secrets.randbits(256))
         self.session = Session(with_buffers(algorithm, layout.buffers), layout, x0, roster)
         self.needs_facts = reads_more_than_innovations(self.algorithm)
-        if self.session.broadcast([]).gradient:
-            raise UserError(
-                f"{self.algorithm!r} asks clients for gradients besides their models, which do not go over Flower; use "
-                "another option, such as SCAFFOLD(option=2)"
-            )
         self.desk = Desk(grid, self.clock)
         self.presence = Presence(roster, self.desk)
         run = Run(num_rounds, timeout, train_config or ConfigRecord(), evaluate_config or ConfigRecord(), evaluate_fn)
         if rules.folder is None:
             return self._rounds(grid, run, None)
         header = deployment_header(self.about, self.given, self.algorithm, layout, rules.clients, num_rounds)
-        header["deployment"] |= {"train_config": dict(run.train_config), "keys": [rules.arrays_key, rules.config_key]}
+        header["deployment"] |= {
+            "train_config": dict(run.train_config),
+            "keys": [rules.arrays_key, rules.config_key],
+            "weighted_by": rules.weighted_by,
+        }
         folder = Folder(rules.folder, header, rules.max_versions)
         with folder.held():
             self.session.restore(folder.load(self.session.progress(), lambda text: log(WARNING, text)))

@@ -229,13 +229,19 @@ def facts(sent: RecordDict, reply: RecordDict, needed: bool) -> dict[str, Any]:
         raise Refused("fields", f"the client app has not applied {', '.join(ignored)}; use a client app that knows it")
     if not needed:
         return {}
-    out = {"weight": said.get(WEIGHT), "rate": said.get(RATE)}
+    names = {"weight": WEIGHT, "rate": RATE}
     if LOSS in {key for one in sent.config_records.values() for key in one}:
-        out["loss"] = said.get(LOSS)
-    for name, value in out.items():
-        if not isinstance(value, float) or not (0 < value < HUGE or (name == "loss" and 0 <= value < HUGE)):
-            raise Refused("fields", f"the reply has {name} {value!r}; expected a positive number")
-    return out
+        names["loss"] = LOSS
+    return {name: _number(name, said.get(key)) for name, key in names.items()}
+
+
+def _number(name: str, value: Any) -> float:
+    """What a reply says; a loss may be any finite number, the others must be positive."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < HUGE:
+        raise Refused("fields", f"the reply has {name} {value!r}; expected a number")
+    if name != "loss" and value <= 0:
+        raise Refused("fields", f"the reply has {name} {value!r}; expected a positive number")
+    return float(value)
 
 
 def innovation(layout: Layout, x: Tensor, returned: Tensor, max_norm: float) -> Tensor:

@@ -23,8 +23,7 @@ from fedawe.results import record as records
 from fedawe.results.record import Line, Record
 from fedawe.training import diagnostics
 from fedawe.training.engines import Engine
-from fedawe.training.memory import check_needs
-from fedawe.training.simulate import simulate
+from fedawe.training.simulate import check_possible, simulate
 
 MODEL = "model.safetensors"
 
@@ -64,8 +63,7 @@ class Run:
         self.is_evaluated, self.checkpoint_every = experiment.is_evaluated, checkpoint_every
         self.path = folder.of_run(label, population.seed)
         self.state: State = self.algorithm.init(task.initial(population.seed), task.clients)
-        self.local.check_precision(task, self.state.latest)
-        check_needs(self.algorithm, self.state, population.trace, task, self.local)
+        check_possible(self.algorithm, self.state, population.trace, task, self.local)
         algorithm = experiment.algorithms[label]
         self.metrics = all_metrics(task.metrics, algorithm)
         self.header: Line = header_of(

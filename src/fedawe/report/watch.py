@@ -42,6 +42,8 @@ def state_of(folder: Path, now: float | None = None) -> dict[str, Any]:
     record = records.read(run / records.NAME)
     written = (run / records.NAME).stat().st_mtime
     trace = _trace(folder, run, record)
+    if trace is not None and not record.rounds:  # a simulation: its trace was drawn for all rounds in advance
+        trace = trace.first(_last(record)) if _last(record) else None
     quiet = max((time.time() if now is None else now) - written, 0.0)
     rounds = record.rounds
     out: dict[str, Any] = {

@@ -21,7 +21,7 @@ Partition = PartitionName | Sequence[Any] | Callable[[Any, int], Sequence[Any]] 
 CLIENTS, ALPHA = 100, 0.1  # where nothing is said
 
 
-def dirichlet_partition(labels: Any, clients: int, alpha: float, rng: np.random.Generator) -> Parts:
+def dirichlet_partition(labels: Any, clients: int, alpha: float, rng: np.random.Generator) -> list[Indices]:
     """The paper's partition: q_n ~ Dirichlet(alpha 1_C) per client; class c is cut in proportion to q_nc.
 
     Every sample goes to exactly one client; with a smaller alpha, clients have fewer classes. A client may get nothing.
@@ -30,6 +30,10 @@ def dirichlet_partition(labels: Any, clients: int, alpha: float, rng: np.random.
     >>> [part.tolist() for part in parts]
     [[0, 3, 4, 5], [1, 2]]
     """
+    return list(_dirichlet(labels, clients, alpha, rng))
+
+
+def _dirichlet(labels: Any, clients: int, alpha: float, rng: np.random.Generator) -> Parts:
     y = np.asarray(labels)
     if y.ndim != 1 or y.dtype.kind not in "iu" or len(y) == 0 or y.min() < 0:
         raise UserError(f"labels must be a vector of class numbers from 0, not {y.dtype} of shape {list(y.shape)}")
@@ -120,7 +124,7 @@ def partition_of(
         if chosen == "dirichlet":
             assert clients is not None
             assert alpha is not None
-            return dirichlet_partition(labels, clients, alpha, rng(seed, "partition"))
+            return _dirichlet(labels, clients, alpha, rng(seed, "partition"))
         if chosen == "iid":
             assert clients is not None
             return iid_partition(n, clients, rng(seed, "partition"))

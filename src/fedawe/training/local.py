@@ -152,5 +152,5 @@ class Local:
     def _weight(self, steps: int, t: int, prox: float) -> float:
         if prox and self.plain:
             shrink = self.rate(t) * prox
-            return (1 - (1 - shrink) ** steps) / shrink
+            return (1 - (1 - shrink) ** steps) / shrink if shrink else float(steps)
         return float(steps) if self.optimiser is None else self.optimiser.weight(steps)

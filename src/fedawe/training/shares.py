@@ -46,12 +46,13 @@ class Share:
     def train(self, task: Task, local: Local, X: Tensor, shift: Tensor | None = None) -> Answer:
         """Local training of the group from the rows of X [k, d]."""
         work = local.work(torch.tensor(self.A), self.t, self.seed, torch.tensor(self.visits), self._counts())
-        if self.rounds is not None:
-            return Answer(self._owed(task, local, X, shift, self.rounds))
         x, batches = X.clone(), task.batches(work)
         loss = task.losses(x, batches).tolist() if self.loss else None
         with local.autocast(x.device):
             gradient = _mean_gradient(task, x.clone(), batches, work.steps, work.counts) if self.gradient else None
+        if self.rounds is not None:
+            return Answer(self._owed(task, local, X, shift, self.rounds), loss, gradient)
+        with local.autocast(x.device):
             task.descend(x, batches, work.steps, local.update(self.t, shift, self.prox, work.counts))
         return Answer(X - x, loss, gradient)
 
@@ -131,7 +132,7 @@ def upload(
     check_finite(G, A, t, local)
     weight = local.weights(local.counts(task, A), len(A), t, down.prox)
     if down.rounds is not None:
-        weight = weight * down.rounds
+        weight = weight * down.rounds.cpu()
     loss = torch.tensor([value for one in losses for value in one or ()], dtype=torch.float64) if down.loss else None
     samples = None if task.sizes is None else torch.as_tensor(task.sizes)[A].double()
     return Upload(G, weight, local.rate(t), loss, gradient, samples)

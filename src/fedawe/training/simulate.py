@@ -61,8 +61,7 @@ def simulate(
     check_local(algorithm, local)
     algorithm = with_buffers(with_seed(algorithm, seed), task.buffers)
     state = algorithm.init(task.initial(seed), task.clients)
-    local.check_precision(task, state.latest)
-    check_needs(algorithm, state, trace, task, local)
+    check_possible(algorithm, state, trace, task, local)
     if resume is not None:
         _check_resumed(resume, state)
         state = resume
@@ -76,6 +75,15 @@ def check_local(algorithm: Algorithm[S], local: Local) -> None:
             f"{name_of(algorithm)} needs local steps of plain SGD: it reads the clients' mean gradients from their "
             f"innovations, which {local.optimiser!r} does not allow; omit the optimiser"
         )
+
+
+def check_possible(algorithm: Algorithm[S], state: S, trace: Trace, task: Task, local: Local) -> None:
+    """Refuses what the task does not have or the memory does not hold, before anything is computed or written."""
+    local.check_precision(task, state.latest)
+    local.counts(task, torch.arange(0))
+    if broadcast(algorithm, state, 0, torch.arange(1)).loss and type(task).losses is Task.losses:
+        task.losses(state.latest[None], None)
+    check_needs(algorithm, state, trace, task, local)
 
 
 def _check_resumed(resume: State, fresh: State) -> None:
@@ -95,7 +103,7 @@ def _rounds(algorithm: Algorithm[S], trace: Trace, state: S, seed: int, engine: 
     for t in range(state.t + 1, trace.rounds):
         counted = visits_of(algorithm, state)  # in how many rounds each was active, where it is counted  [m]
         visits = available if counted is None else counted
-        A = choose(algorithm, state, t, trace.active(t), rng(seed, "choose", t))
+        A = choose(algorithm, state, t, trace.active(t), rng(seed, "choose", t)).cpu()
         down = broadcast(algorithm, state, t, A)  # x_i^t and more
         up = engine.train(down, A, t, seed, visits[A])  # x_i^t - x_i^(t,s) and more
         state = absorb(algorithm, state, t, A, up)

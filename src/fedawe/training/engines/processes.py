@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from fedawe.algorithms.exchange import Broadcast, Upload
+from fedawe.core.errors import UserError
 from fedawe.tasks.base import Metrics, Task
 from fedawe.training.engines.base import Divisible
 from fedawe.training.engines.memory import keep_freed_memory
@@ -142,6 +143,8 @@ class Processes:
             failed, answer = pipe.recv()
         except (EOFError, ConnectionResetError):
             raise RuntimeError(self._obituary()) from None
+        if failed == "refused":
+            raise UserError(answer)
         if failed:
             raise RuntimeError(f"a worker failed:\n{answer}")
         return answer
@@ -210,7 +213,9 @@ def _serve(pipe: Connection, shared: Shared) -> None:
                     setattr(shared, what, more)
                 else:
                     answer = {n: _do(what[n], task, local, shared) for n in shared.claimed(len(what))}
+            except UserError as error:
+                pipe.send(("refused", str(error)))
             except Exception:
-                pipe.send((True, traceback.format_exc()))
+                pipe.send(("failed", traceback.format_exc()))
             else:
-                pipe.send((False, answer))
+                pipe.send((None, answer))

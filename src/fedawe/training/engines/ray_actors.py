@@ -102,6 +102,8 @@ class Actors(Generic[W]):
             said = self.ray.get(call, timeout=LISTEN)
         except self.ray.exceptions.RayError as error:
             cause = getattr(error, "cause", None)  # what was raised there, if that is what happened
+            if isinstance(cause, UserError):
+                raise UserError(str(cause)) from None
             if cause is not None and not isinstance(cause, self.ray.exceptions.ObjectLostError):
                 raise RuntimeError(f"a worker failed:\n{error}") from None
             self._lost(actor)
