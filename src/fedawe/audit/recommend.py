@@ -229,11 +229,14 @@ def _reason(
     if ours.bias > min(one.bias for one in found) + ENOUGH:
         why = f"{ours.name} has a bias of {ours.bias:.1%}: clients that are unavailable at the end are counted less."
         return f"{text} {why}", []
-    lasting = f" ({log.clock.lasting(fleet.echo.most)})" if log.clock is not None else ""
+    away = fleet.echo.most - 1  # an echo counts the round of the return too
+    lasting = f" ({log.clock.lasting(away)})" if log.clock is not None else ""
+    most = min(fleet.echo.most, ours.algorithm.max_echo or fleet.echo.most)
     why = (
-        f"{ours.name} has a bias of {ours.bias:.1%} only, but clients here are unavailable for up to {fleet.echo.most} "
-        f"rounds{lasting}, and it multiplies an update by that: by {ours.multiplier:.0f} on average, weighted "
-        f"by influence. In measurements on the bundled digits, training suffered above {CALM} or so."
+        f"{ours.name} has a bias of {ours.bias:.1%} only, but clients here are unavailable for up to "
+        f"{counted(away, 'round')}{lasting} before they return, and it multiplies an update by up to {most}: by "
+        f"{ours.multiplier:.0f} on average, weighted by influence. In measurements on the bundled digits, "
+        f"training suffered above {CALM} or so."
     )
     remedies = [*_longer_rounds(log, algorithms, ours), *_limited_echo(log, fleet, ours, chosen)]
     return f"{text} {why}", remedies or ["Neither longer rounds nor a limit on the echo would change that."]
