@@ -291,6 +291,15 @@ def test_device_events_are_in_the_time_zone_that_is_named(tmp_path):
     assert "whose time zone is not known" in kinds(plain)["repeated days"].text
 
 
+def test_a_table_says_when_phones_belonged_to_the_fleet(tmp_path):
+    path = write(tmp_path, json.dumps({"0": PHONE}), "events.json")
+    said = {"0": ("2024-03-30T03:00", "2024-03-31")}
+    log = logs.read(path, rule="wifi", round_length="1h", days=2, roster=["0", "1"], enrolled={**said, "1": said["0"]})
+    assert log.trace.known[:, 1].tolist() == [3 <= t < 24 for t in range(48)]
+    assert log.trace.known[:, 0].tolist() == [3 <= t < 24 or bool(log.trace.on[t, 0]) for t in range(48)]
+    assert kinds(log)["outside enrolment"].count == 1
+
+
 def test_an_event_of_an_unset_clock_does_not_stretch_the_days(tmp_path):
     wrong = {"messages": "1970-01-01 00:00:01 \twifi\n" + PHONE["messages"]}
     log = read(tmp_path, json.dumps({"0": wrong, "1": PHONE}), "events.json", rule="wifi")
@@ -481,3 +490,10 @@ def test_sessions_whose_ends_are_all_unknown_have_no_far_date(tmp_path):
     lines = b"b,2024-01-01 01:0:0:&\xb50:00,\n1-01 00:00,2024-01-01 02:00\n" * 30
     path.write_bytes(b"client,start,end\na,2024-01-01 00:00,2024-01-01 02:00\n" + lines)
     assert logs.read(path).trace.clients == 3
+
+
+def test_times_since_the_beginning_are_in_no_time_zone():
+    plain, there = Clock(3600.0), Clock(3600.0, None, "America/New_York")
+    assert there.when(0) == "day 0, 00:00"
+    assert there.hours(30).tolist() == plain.hours(30).tolist()
+    assert there.days(30).tolist() == plain.days(30).tolist()
