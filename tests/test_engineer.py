@@ -237,7 +237,9 @@ def test_a_table_speaks_of_traces_with_a_clock_and_of_no_others(tmp_path):
     with pytest.raises(UserError, match="is a trace without a clock; leave out the columns 'enrolled' and 'left'"):
         logs.read(tmp_path / "bare.npz", enrolled={"0": ("2024-04-30", None)})
     assert logs.read(tmp_path / "bare.npz", enrolled={"0": (None, None)}).trace.known is None
-    with pytest.raises(UserError, match=r"has the date '2024-04-30', but times here count .*; give a number of seconds"):
+    with pytest.raises(
+        UserError, match=r"has the date '2024-04-30', but times here count .*; give a number of seconds"
+    ):
         logs.read(tmp_path / "bare.npz", round_length="10min", enrolled={"0": ("2024-04-30", None)})
 
 
@@ -511,3 +513,19 @@ def test_the_accuracies_of_groups_are_parts_of_the_accuracy(tmp_path):
     log_of(np.ones((5, 2), dtype=bool)).save(tmp_path / "g.npz")
     with pytest.raises(UserError, match="has no label frequencies"):
         digits(0, str(tmp_path / "g.npz"))
+
+
+def test_few_rounds_and_one_client_are_too_few_to_tell():
+    first = audit(log_of(np.ones((1, 3), dtype=bool))).advice.cautions[0]
+    assert first.startswith("The log has 1 round only, fewer than 20: too few to tell how often clients are available")
+    assert (
+        audit(log_of(np.ones((30, 1), dtype=bool))).advice.cautions[0].startswith("Only one client is ever available")
+    )
+    assert audit(log_of(np.ones((30, 2), dtype=bool))).advice.cautions == ()
+
+
+def test_one_client_has_its_share():
+    on = np.ones((100, 4), dtype=bool)
+    on[5:, 0] = False
+    headline = audit(log_of(on)).advice.headline
+    assert re.fullmatch("The client that is available least would have .* than its share of the fleet[.]", headline)

@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from fedawe.audit import logs
+from fedawe.audit import audit, logs
 from fedawe.audit.logs import Clock
 from fedawe.availability.trace import Trace
 from fedawe.core.errors import UserError
@@ -196,6 +196,7 @@ def test_one_row_far_from_all_others_is_named_with_the_way_out(tmp_path, off, si
     assert found.count == 1
     assert f"{side} all others, which lie within 5 h (of d)" in found.text
     assert flag in found.text
+    assert f"In the log: {found.text}." in audit(logs.read(path)).advice.cautions
     name, value = flag.split()
     log = logs.read(path, **{name[2:]: value})
     assert "d" not in log.clients
@@ -239,10 +240,10 @@ def test_an_interval_over_the_hour_that_happens_twice(tmp_path):
 
 
 def test_times_that_cannot_be_read_are_quoted_and_empty_ones_are_called_empty(tmp_path):
-    log = read(tmp_path, "x," + HEAD + "x,a,2024-05-01T08:00:00Z\nx,a,\nx,a,1e300\n")
-    assert kinds(log)["no time"].text == "1 row without a time (row 2); left out"
+    log = read(tmp_path, "x," + HEAD + 2 * "x,a,2024-05-01T08:00:00Z\n" + "x,a,\nx,a,1e300\n")
+    assert kinds(log)["no time"].text == "1 row without a time (row 3); left out"
     assert "as '1e300'" in kinds(log)["unreadable times"].text
-    log = read(tmp_path, SPAN + "a,0,1200\na,,1200\na,1300,soon\n")
+    log = read(tmp_path, SPAN + "a,0,1200\na,,1200\na,1300,soon\na,1400,1500\n")
     assert "1 row without a beginning (row 2)" in kinds(log)["no beginning"].text
     assert "an end that cannot be read (row 3, as 'soon')" in kinds(log)["unreadable times"].text
 
@@ -479,7 +480,7 @@ def test_names_with_control_characters_are_told_printably(tmp_path):
 
 def test_one_and_many_are_told_apart(tmp_path):
     one = kinds(read(tmp_path, '{"client":"a","timestamp":1}\n{"x\n', "log.jsonl"))
-    two = kinds(read(tmp_path, '{"client":"a","timestamp":1}\n{"x\ny\n', "log.jsonl"))
+    two = kinds(read(tmp_path, 2 * '{"client":"a","timestamp":1}\n' + '{"x\ny\n', "log.jsonl"))
     assert one["unreadable rows"].text.startswith("1 row that cannot be read as a JSON object")
     assert two["unreadable rows"].text.startswith("2 rows that cannot be read as a JSON object")
 
