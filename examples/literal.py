@@ -36,7 +36,8 @@ def fedawe(
 if __name__ == "__main__":
     u = torch.tensor([0.0, 100.0], dtype=torch.float64)  # Example 1: F_i(x) = (x - u_i)^2 / 2
     generator = torch.Generator().manual_seed(0)
-    there = torch.rand(4000, 2, generator=generator) < torch.tensor([0.9, 0.3])  # client 0 comes three times as often
-    rounds = [row.nonzero().flatten().tolist() for row in there]
+    # Client 0 is available three times as often.
+    available = torch.rand(4000, 2, generator=generator) < torch.tensor([0.9, 0.3])
+    rounds = [row.nonzero().flatten().tolist() for row in available]
     held, _, last = fedawe(torch.zeros(1, dtype=torch.float64), 2, rounds, lambda _, i, x: x - 0.01 * (x - u[i]))
     print(f"x-bar {float(sum(held)) / 2:.1f}, last aggregate {float(last):.1f}, optimum {float(u.mean()):.1f}")

@@ -199,6 +199,13 @@ def test_the_csv_is_the_same_table(whole: Path, tmp_path: Path, monkeypatch, cap
     assert row["latest_test_accuracy"] == row["local.clip_grad"] == ""
 
 
+def test_a_table_is_csv_and_nothing_else(whole: Path, tmp_path: Path, monkeypatch, capsys):
+    code, _, said = says(monkeypatch, capsys, "export", str(whole), "--out", str(tmp_path / "x.parquet"))
+    assert code == 2
+    assert "a table is written as CSV; give a name that ends in .csv" in said
+    assert not (tmp_path / "x.parquet").exists()
+
+
 def test_exports_have_a_place_of_their_own(own: Path, monkeypatch, capsys):
     before = everything(own)
     for folder in (own, own / "q"):

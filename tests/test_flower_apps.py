@@ -1,6 +1,7 @@
 """Whole apps: any module and data loader, every algorithm by name, and the digits app of the examples."""
 
 import inspect
+import logging
 import runpy
 import subprocess
 import sys
@@ -143,6 +144,13 @@ def test_every_model_of_the_digits(tmp_path: Path, model: str) -> None:
 def test_replay_tells_another_model_from_this_one(tmp_path: Path) -> None:
     run_digits(connected(), tmp_path, 3)
     assert main(str(tmp_path)).startswith("the simulator arrives at the same model: 2538 parameters")
+    model = run_of(tmp_path) / "model.safetensors"
+    model.rename(tmp_path / "aside")
+    with pytest.raises(
+        UserError, match=r"is not complete: it has no model\.safetensors yet; replay it when"
+    ):
+        main(str(tmp_path))
+    (tmp_path / "aside").rename(model)
     on = np.load(tmp_path / "traces" / "seed-0.npz")["on"]
     on[1, 2] = False
     np.savez(tmp_path / "traces" / "seed-0.npz", on=on)
@@ -170,7 +178,7 @@ def test_any_app_can_be_replayed_by_its_client(tmp_path: Path, monkeypatch: pyte
     serve(server_app(normal_net, accuracy), grid, monkeypatch, **said, out=str(tmp_path))
     assert record_in(tmp_path).evaluations[-1]["active"] == 2
     assert torch.equal(replay(tmp_path, CLIENT), deployed(tmp_path))
-    with pytest.raises(UserError, match=r"name the client app that trained it, as in my_app\.client_app:app"):
+    with pytest.raises(UserError, match=r"name its client app, as in --client my_app\.client_app:app"):
         replay(tmp_path)
     imports = "import torch\nfrom torch import nn\nfrom torch.utils.data import DataLoader, TensorDataset\n"
     imports += "from typing import Any\nfrom fedawe.deploy import client_app\n"
@@ -220,6 +228,15 @@ def test_options_come_in_kebab_case() -> None:
 def test_algorithms_that_there_are_not(spec: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         algorithm_from({"algorithm": spec})
+
+
+def test_a_mistake_in_the_configuration_is_logged_without_a_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UserError) as caught:
+        serve(server_app(net), FakeGrid(CLIENT), monkeypatch, clients=3, algorithm="fedaverage")
+    error = caught.value
+    said = logging.Formatter().formatException((type(error), error, error.__traceback__))  # as Flower's log has it
+    assert said == f"fedawe.deploy.apps.ServerAppError: {error}"
+    assert "unknown algorithm" in said
 
 
 def test_models_that_there_are_not() -> None:

@@ -311,7 +311,7 @@ def _latest(algorithm: FedAWE, on: Mask) -> Array:
 
 
 def _first(on: Mask) -> Ints:
-    """The first round of each client, T for those who never come, [m]."""
+    """The first round of each client, T for those that are never available, [m]."""
     first = np.full(on.shape[1], len(on))
     for t in range(len(on) - 1, -1, -1):  # row by row: the trace lies in memory that way
         first[on[t]] = t

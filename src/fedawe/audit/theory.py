@@ -147,7 +147,7 @@ def staleness(p: Array) -> tuple[Array, Array]:
     p = np.asarray(p, dtype=np.float64)
     first, second = np.ones((len(p) + 1, p.shape[1])), np.ones((len(p) + 1, p.shape[1]))
     for t, now in enumerate(p):
-        # With probability p the client was there and t + 1 - tau is 1; else it is one more than before.
+        # With probability p the client was available and t + 1 - tau is 1; else it is one more than before.
         first[t + 1] = 1 + (1 - now) * first[t]
         second[t + 1] = 1 + (1 - now) * (second[t] + 2 * first[t])
     return first, second

@@ -7,6 +7,7 @@ from typing import Literal
 
 from tyro.conf import Positional
 
+from fedawe.core.errors import UserError
 from fedawe.experiments.flags import File
 
 
@@ -27,6 +28,8 @@ class ExportCommand:
             from fedawe.results.frame import write_csv
 
             out = self.out or self.folder / "records.csv"
+            if out.suffix != ".csv":
+                raise UserError(f"--out {out}: a table is written as CSV; give a name that ends in .csv")
             write_csv(self.folder, out, _warn)
         else:
             from fedawe.results.events import write_tensorboard

@@ -29,7 +29,7 @@ class Draw:
     out: tyro.conf.Positional[Path]
     """.npz (keeps the probabilities) or .csv"""
     dynamics: str = "sine"
-    """stationary, staircase, sine, interleaved, markov, cyclic, with options as in sine:gamma=0.2,period=40"""
+    """stationary, staircase, sine, interleaved, markov, cyclic, outages, with options as in sine:gamma=0.2,period=40"""
     p: Numbers = ()
     """base probabilities: one for all or one for each client (default: one class per client, by the paper's rule)"""
     clients: int = 100
@@ -79,7 +79,7 @@ class Show:
         table.add_row("share of rounds available", *(f"{q:.3f}" for q in np.quantile(rates, (0, 0.5, 1))))
         table.add_row("clients in a round", *(f"{q:.0f}" for q in np.quantile(trace.on.sum(1), (0, 0.5, 1))))
         if len(echoes):
-            table.add_row("rounds since last there", *(f"{q:.0f}" for q in np.quantile(echoes, (0, 0.5, 1))))
+            table.add_row("rounds since last available", *(f"{q:.0f}" for q in np.quantile(echoes, (0, 0.5, 1))))
         console.print(table)
         if self.plot is not None:
             write_atomically(self.plot, picture(trace, self.plot))

@@ -15,8 +15,8 @@ except ImportError as error:
     raise UserError("fedawe.deploy needs Flower; install it with: pip install 'fedawe[flower]'") from error
 
 from fedawe.deploy.about import About
-from fedawe.deploy.apps import client_app, server_app
+from fedawe.deploy.apps import Job, client_app, client_app_of, server_app
 from fedawe.deploy.rules import Rules
 from fedawe.deploy.strategy import FlowerStrategy
 
-__all__ = ["About", "FlowerStrategy", "Rules", "client_app", "server_app"]
+__all__ = ["About", "FlowerStrategy", "Job", "Rules", "client_app", "client_app_of", "server_app"]

@@ -53,6 +53,22 @@ class Job:
     loss: bool = False  # whether the loss at the start is asked for
 
 
+class ServerAppError(UserError):
+    """A user's mistake that ends a server app. Whoever logs it finds its message and no traceback.
+
+    Flower logs what a server app raises with `__traceback__`. Leaving with SystemExit instead would skip its report to
+    the SuperLink, for which the run would go on.
+    """
+
+    @property
+    def __traceback__(self) -> None:
+        """None, whatever is set: the message says all."""
+
+    @__traceback__.setter
+    def __traceback__(self, value: Any) -> None:
+        del value
+
+
 Train = Callable[[Job], tuple[Arrays, Mapping[str, float]]]
 Loader = Iterable[tuple[Tensor, Tensor]]
 
@@ -232,7 +248,12 @@ def server_app_of(
 
     @app.main()
     def main(grid: Grid, context: Context) -> None:
-        config = context.run_config
+        try:
+            serve(grid, context.run_config)
+        except UserError as error:
+            raise ServerAppError(str(error)) from None
+
+    def serve(grid: Grid, config: Config) -> None:
 
         def evaluate_fn(n: int, arrays: ArrayRecord) -> MetricRecord | None:
             """Of the model, and of further models that the algorithm has."""

@@ -107,7 +107,7 @@ def replay(out: str | Path, client: ClientApp | None = None) -> Tensor:
 
     The digits are trained by the simulator itself; any other federation by its client app.
     """
-    run = run_of(out)
+    run = complete(out)
     header = records.read(run / records.NAME).header
     said, seed = header["deployment"], header["seed"]
     trace = Trace.load(Path(out) / "traces" / f"seed-{seed}.npz")
@@ -116,7 +116,10 @@ def replay(out: str | Path, client: ClientApp | None = None) -> Tensor:
         raise UserError(f"{out}: the noise of a private federation is secret and was not kept; it cannot be replayed")
     if client is None:
         if (header["task"] or {}).get("app") != digits.NAME:
-            raise UserError(f"{out}: name the client app that trained it, as in my_app.client_app:app")
+            raise UserError(
+                f"{out}: was not trained by the app of the digits; name its client app, as in "
+                "--client my_app.client_app:app"
+            )
         task, local = digits.task(said["config"]), digits.local(said["config"])
         # As devices do it, one client at a time, which decides the last bits of a sum.
         *_, last = simulate(task, algorithm, trace, local, seed=seed, engine=Inline(task, local, stacked=False))
@@ -131,9 +134,17 @@ def replay(out: str | Path, client: ClientApp | None = None) -> Tensor:
     return last.x
 
 
+def complete(out: str | Path) -> Path:
+    """The folder of the federation's run, which must have arrived at its model."""
+    run = run_of(out)
+    if (run / records.NAME).is_file() and not (run / MODEL).is_file():
+        raise UserError(f"{out}: the federation is not complete: it has no {MODEL} yet; replay it when it has ended")
+    return run
+
+
 def deployed(out: str | Path) -> Tensor:
     """The model that the federation arrived at, [d + b]."""
-    run = run_of(out)
+    run = complete(out)
     tensors = safetensors.torch.load_file(existing_file(run / MODEL))
     return _layout(records.read(run / records.NAME).header, tensors).vector(tensors)
 
@@ -167,7 +178,7 @@ def client_app_at(place: str) -> ClientApp:
     """The client app at `module:name` or `file.py:name`: the app itself, or a function that makes it."""
     module, _, name = place.rpartition(":")
     if not module:
-        raise UserError(f"client is {place!r}; expected module:name or file.py:name")
+        raise UserError(f"--client is {place!r}; expected module:name or file.py:name")
     found = attribute(module, name)
     app = found if isinstance(found, ClientApp) or not callable(found) else found()
     if not isinstance(app, ClientApp):

@@ -54,11 +54,11 @@ class Tally:
     bytes_down: int = 0
     bytes_up: int = 0
 
-    def refuse(self, error: Refused, by: str) -> None:
-        """Count it, and log the first ones of a round."""
+    def refuse(self, error: Refused, what: str) -> None:
+        """Count it, and log the first ones of a round; `what` is a node, or the reply of one."""
         self.refused[error.reason] += 1
         if (total := self.refused.total()) <= LOGGED:
-            log(WARNING, "refused a reply of %s (%s): %s", by, error.reason, error)
+            log(WARNING, "refused %s (%s): %s", what, error.reason, error)
         elif total == LOGGED + 1:
             log(WARNING, "refused more than %d replies; the others of this round are only counted", LOGGED)
 
@@ -118,14 +118,14 @@ class Desk:
         for name, why in self.pulls.unreadable.items():
             if self.questions.pop(name, None) is not None:
                 self.answered.add(name)
-            self.tally.refuse(Refused("malformed", why), f"node {names.get(name)}")
+            self.tally.refuse(Refused("malformed", why), f"a reply of node {names.get(name)}")
         self.pulls.unreadable.clear()
         for reply in pulled:
             name = reply.metadata.reply_to_message_id
             try:
                 question = self._matched(name, reply)
             except Refused as error:
-                self.tally.refuse(error, f"node {reply.metadata.src_node_id}")
+                self.tally.refuse(error, f"a reply of node {reply.metadata.src_node_id}")
                 continue
             if question is not None:
                 out.append((question, reply))

@@ -257,6 +257,8 @@ class FlowerStrategy(Strategy):
 
     def _is_innovation(self, question: Question, reply: Message, n: int) -> bool:
         """Whether a reply is an innovation of this round; a reply that says who a node is, is remembered."""
+        node = f"node {question.to.node}"  # one that does not say who it is never got a model
+        by = node if question.client is None else f"a reply of client {question.client}, {node}"
         try:
             if question.client is None:
                 self.presence.introduce(question, reply)
@@ -270,11 +272,11 @@ class FlowerStrategy(Strategy):
             samples = wire.samples_in(reply.content, rules.weighted_by)
             found = Reply(G, **wire.facts(question.sent, reply.content, self.needs_facts), samples=samples)
         except Refused as error:
-            self.desk.tally.refuse(error, f"client {question.client}, node {question.to.node}")
+            self.desk.tally.refuse(error, by)
             return False
         except Exception as error:  # whatever a stranger can make Flower's records do when they are looked at
             odd = Refused("malformed", f"{type(error).__name__}: {error}")
-            self.desk.tally.refuse(odd, f"client {question.client}, node {question.to.node}")
+            self.desk.tally.refuse(odd, by)
             return False
         self.replies[reply.metadata.reply_to_message_id] = (question.client, found)
         return True
