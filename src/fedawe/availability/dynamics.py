@@ -74,6 +74,15 @@ def as_probabilities(p: Any) -> Array:
     return base
 
 
+def as_base_probabilities(p: Any) -> Array:
+    """p [m] as float64, where it is what a user says: refused outside [0, 1]."""
+    base = as_probabilities(p)
+    wrong = np.flatnonzero((base < 0) | (base > 1))
+    if len(wrong):
+        raise UserError(f"p of client {wrong[0]} is {base[wrong[0]]:g}; expected a probability from 0 to 1")
+    return base
+
+
 @dataclass(frozen=True)
 class Stationary(Dynamics):
     """f_i(t) = 1: probabilities do not change.

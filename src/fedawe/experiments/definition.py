@@ -17,7 +17,7 @@ from fedawe.availability.dynamics import (
     Array,
     Dynamics,
     Sine,
-    as_probabilities,
+    as_base_probabilities,
     class_weights,
     probabilities_from_labels,
 )
@@ -72,7 +72,7 @@ class Definition:
         if self.p is not None:
             if self.recorded is not None:
                 raise UserError("p has no meaning for a recorded trace; omit it (--p on the command line)")
-            set_(self, "p", as_probabilities(np.atleast_1d(np.asarray(self.p, dtype=np.float64))))
+            set_(self, "p", as_base_probabilities(np.atleast_1d(np.asarray(self.p, dtype=np.float64))))
         unknown = set(self.local) - {*self.algorithms, DEFAULT} if isinstance(self.local, Mapping) else set()
         if unknown:
             raise UserError(f"local names {', '.join(sorted(unknown))}, but the algorithms are {_listed(self)}")
