@@ -98,7 +98,7 @@ class Trace:
         """The probabilities [T, m] behind it, if known; eight times as large as `on`, so computed when asked for."""
         if self._p is None and self._drawn is not None:
             self._check_room(3 * 8)  # they are computed, checked and kept
-            self._p = self._checked(self._drawn.dynamics.probabilities(np.arange(self.rounds), self._drawn.base))
+            self._p = self._checked(self._drawn.probabilities())
         return self._p
 
     @property

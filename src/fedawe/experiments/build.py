@@ -246,6 +246,12 @@ def _own_task(spec: Spec, settings: Settings, clients: int | None) -> Task | Cal
 
     `--clients`, `--model` and `--validation` go to options of those names.
     """
+    if _is_module(spec.target):
+        raise UserError(
+            f"{settings.task} is a torch.nn.Module, which is a network and no task; write a function of the seed that "
+            f"returns fedawe.tasks.Classification(data, fedawe.tasks.ModuleNetwork({spec.name}), parts), and give its "
+            "name"
+        )
     known = {} if isinstance(spec.target, Task) else spec.parameters()
     flags = {"clients": clients, "model": settings.model, "validation": settings.validation}
     given = {name: value for name, value in flags.items() if value is not None and name in known}
@@ -266,6 +272,11 @@ def _own_task(spec: Spec, settings: Settings, clients: int | None) -> Task | Cal
         raise UserError(f"{settings.task} is no fedawe.tasks.Task; derive it from fedawe.tasks.Task")
     out: Task | Callable[[int], Task] = made
     return out
+
+
+def _is_module(target: Any) -> bool:
+    """Whether it is a network of PyTorch, or a class of networks."""
+    return isinstance(target, torch.nn.Module) or (isinstance(target, type) and issubclass(target, torch.nn.Module))
 
 
 def _refuse_unused(settings: Settings, used: Collection[str]) -> None:
