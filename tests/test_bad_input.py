@@ -65,6 +65,29 @@ COMMANDS = [  # (arguments, what the line must say)
     ("run --seeds 1 1", "a seed was given twice: 1 1"),
     ("run --algorithms fedsgd", "unknown algorithm 'fedsgd'; choose from fedawe, fedavg, fedavg-all"),
     ("run --algorithms fedawe fedawe", "an algorithm was given twice: fedawe fedawe"),
+    ("run --algorithms", "Error parsing --algorithms: no value given; name at least one, or omit the option"),
+    ("run --p", "Error parsing --p: no value given; name at least one, or omit the option"),
+    ("run --evaluate-on", "Error parsing --evaluate-on: no value given; name at least one, or omit the option"),
+    ("run --evaluate-on tests", "invalid choice 'tests' for argument '--evaluate-on'"),
+    (
+        "run --algorithms fedavg fedawe fedawe:eta_g=1.0",
+        "fedawe and fedawe(eta_g=1.0) are the same algorithm, and their clients train alike; omit one of them",
+    ),
+    (
+        "run --algorithms fedawe fedawe:eta0=0.1 --choose uniform:k=3",
+        "fedawe and fedawe(eta0=0.1) are the same algorithm",
+    ),
+    ("run --epochs 2 --steps 3", "steps is 3 and epochs is 2, but epochs take the place of steps; omit one of the two"),
+    ("run --epochs 2 --steps 10", "steps is 10 and epochs is 2, but epochs take the place of steps"),
+    ("run --round-seconds 10", "round_seconds is 10, but sine is no recorded trace of intervals in seconds; omit it"),
+    ("run --optimiser adam:lrr=1", "adam has no option 'lrr'; it has lr, b1, b2, eps, weight_decay"),
+    (
+        "run --task digits:x=1",
+        "the task digits takes no options, but received 'x=1'; what there is to choose are flags",
+    ),
+    ("run --task quadratic:clients=3", "the task quadratic takes no options, but received 'clients=3'"),
+    ("run --task nofile.npz:x=1", "the task nofile.npz takes no options"),
+    ("run --task nofile.npz", "fedawe: nofile.npz: no such file"),
     ("run --algorithms fedau:K", "cannot read 'fedau:K'; expected fedau:key=value"),
     ("run --algorithms fedau:K=x", "fedau:K is 'x'; expected a whole number"),
     ("run --algorithms fedau:L=3", "fedau has no option 'L'; it has K, eta_g, clip"),
@@ -174,6 +197,10 @@ DATA = [
     (npz(**{**GOOD, "x_train": X[:, 0]}), ": x_train must be numbers [N, ...]"),
     (npz(**{**GOOD, "x_train": X[:, :2]}), ": samples of x_train have the shape [2], those of x_test [4]"),
     (npz(**{**GOOD, "x_train": X + np.nan}), ": x_train has entries that are not finite"),
+    (
+        npz(**{**GOOD, "x_train": X + np.float64(1e300)}),
+        ": x_train has entries as large as 1e+300, which is too large for float32; scale the inputs",
+    ),
     (npz(**{**GOOD, "x_test": X.astype(str)}), ": x_test must be numbers"),
     (npz(**{**GOOD, "y_train": Y[:-1]}), ": y_train must have one label for each of 40 samples, not shape [39]"),
     (npz(**{**GOOD, "y_train": Y - 1}), ": y_train must be class numbers from 0"),
@@ -213,6 +240,7 @@ def test_a_recorded_trace_must_fit(monkeypatch, capsys, tmp_path):
         ("--clients 4", "t.npz has 3 clients; asked for were 4"),
         ("--rounds 6", "the recorded trace has 5 rounds; asked for were 6"),
         ("--p 0.5", "p has no meaning for a recorded trace"),
+        ("--round-seconds 10", "t.npz: round_seconds is 10, but the trace is one of rounds and not of intervals in"),
         ("--algorithms fedavg-known", "fedavg-known needs the probabilities of every round, which a recorded"),
     ):
         code, line = fedawe_says(monkeypatch, capsys, "run", "--dynamics", "t.npz", *flags.split())

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from fedawe.availability.csv import read_csv, to_csv
+from fedawe.availability.csv import check_no_seconds, read_csv, to_csv
 from fedawe.availability.drawn import Drawn
 from fedawe.availability.dynamics import Array, Dynamics, Mask, as_probabilities
 from fedawe.core.errors import UserError
@@ -230,6 +230,7 @@ class Trace:
             return cls(read_csv(path, round_seconds, rounds, clients))
         if path.suffix != ".npz":
             raise UserError(f"{path}: a trace is a .npz or .csv file")
+        check_no_seconds(path, round_seconds)
         arrays = read_npz(path)
         if "on" not in arrays:
             raise UserError(f"{path}: has no array 'on' [rounds, clients], only {sorted(arrays) or 'nothing'}")
