@@ -17,7 +17,9 @@ import fedawe
 from fedawe.audit import Log, audit, describe, logs, read_roster
 from fedawe.audit import page as audit_page
 from fedawe.audit.as_json import as_json
+from fedawe.audit.gate import quantities
 from fedawe.audit.logs import Clock, Finding
+from fedawe.audit.text import durations
 from fedawe.availability.fit import Daily
 from fedawe.availability.trace import Trace
 from fedawe.cli.audit import Audit
@@ -56,6 +58,42 @@ def test_the_facts_are_what_counting_gives(trace):
     for state, found in ((True, fleet.on_runs), (False, fleet.off_runs)):
         expected = sorted(n for i in range(trace.clients) for n in runs_of(on[:, i], state))
         assert np.repeat(np.arange(trace.rounds + 2), found.histogram).tolist() == expected
+    ever = on[:, on.any(0)].T
+    longest = [
+        max((len(list(run)) for row in ever for s, run in itertools.groupby(row) if s == state), default=0)
+        for state in (True, False)
+    ]
+    assert [fleet.longest_on, fleet.longest_off] == longest
+
+
+def test_an_absence_that_lasts_until_the_end_is_the_longest(tmp_path):
+    on = np.ones((100, 3), dtype=bool)
+    on[40:, 0] = False
+    on[::2, 1] = False
+    on[:, 2] = np.arange(100) < 5
+    found = audit(Trace(on))
+    assert quantities(found)["fleet.longest_absence"] == 95
+    known = np.ones_like(on)
+    known[60:] = False  # what is unknown is no absence, and nobody is absent who is never available
+    never = np.concatenate([on, np.zeros((100, 1), dtype=bool)], axis=1)
+    fleet = describe(Trace(never).knowing(np.concatenate([known, known[:, :1]], axis=1)))
+    assert (fleet.longest_on, fleet.longest_off) == (40, 55)
+
+
+def test_how_long_clients_stay_is_said_of_stretches_that_the_log_cuts_too():
+    on = np.ones((10, 4), dtype=bool)
+    on[5:] = False
+    fleet = describe(Trace(on))  # all vanish, nobody returns
+    assert durations(fleet, None) == (
+        "5.0 rounds on average, longest 5",
+        "up to 5 rounds, stretches that the log cuts included",
+    )
+    on[2, 0] = False
+    said = durations(describe(Trace(on)), Clock(3600.0))
+    assert said[1] == "up to 5 rounds (5 h), stretches that the log cuts included"  # 21 rounds for one return
+    assert durations(describe(Trace(np.ones((5, 2)))), None) == ("the availability of no client changes",) * 2
+    found = as_json(audit(Trace(on)))["fleet"]
+    assert (found["off_rounds"]["most"], found["on_rounds"]["most"]) == (5, 5)
 
 
 @given(trace=traces())
@@ -217,7 +255,8 @@ def test_fedawe_is_not_advised_where_its_echoes_are_unbearable():
     assert found.fleet.multiplier > 100
     assert found.influences["fedawe"].total_variation < 0.05
     assert found.advice.algorithm not in ("fedawe", "fedavg")
-    assert "unavailable for up to 283 rounds (47 h)" in found.advice.text
+    said = "unavailable for up to 282 rounds (47 h) before they return, and it multiplies an update by up to 283"
+    assert said in found.advice.text
     remedy = next(remedy for remedy in found.advice.remedies if "times as long" in remedy)
     times = int(remedy.split("With rounds ")[1].split(" times")[0])
     slower = describe(Trace(on[::times]))

@@ -199,6 +199,57 @@ def test_a_table_says_when_clients_belonged_to_the_fleet(known, tmp_path):
     assert (log.trace.known == inside).all()
 
 
+def test_a_table_speaks_of_clients_that_the_log_has_never_seen(known, tmp_path):
+    rows = ["client,group,enrolled,left", *(f"c{n:03d},a,," for n in range(60))]
+    rows += [f"c{n:03d},a,,2024-05-05" for n in range(60, 75)]
+    rows += ["unseen-late,a,2024-05-04,", "unseen,b,,", "after,b,2024-07-01,", "before,b,,2023-01-01"]
+    (tmp_path / "clients.csv").write_text("\n".join(rows) + "\n")
+    roster = read_roster(tmp_path / "clients.csv")
+    path = as_csv(known, tmp_path / "log.csv")
+    log = logs.read(path, roster=roster.clients, enrolled=roster.enrolled)
+    found = {one.kind: one for one in log.findings}
+    late = log.trace.known[:, log.clients.index("unseen-late")]
+    assert late.tolist() == [t >= DAY * 5 for t in range(len(late))]
+    assert found["outside the log"].text == (
+        "2 clients that belonged to the fleet in no round of the log (after, before); not counted"
+    )
+    assert {"after", "before"}.isdisjoint(log.clients)
+    assert "enrolled after the log began (1 as the table of clients says)" in found["enrolled late"].text
+    assert "15 clients left before the log ended (15 as the table of clients says)" in found["left"].text
+    judged = audit(log, groups=roster)
+    assert [log.clients[n] for n in judged.fleet.never] == ["unseen-late", "unseen"]
+    (tmp_path / "clients.csv").write_text("client,enrolled\nc000,\nunseen,soon\n")
+    wrong = read_roster(tmp_path / "clients.csv")
+    with pytest.raises(UserError, match="column 'enrolled' of client unseen: cannot read the time 'soon'"):
+        logs.read(path, roster=wrong.clients, enrolled=wrong.enrolled)
+
+
+def test_a_table_speaks_of_traces_with_a_clock_and_of_no_others(tmp_path):
+    on = np.random.default_rng(0).random((DAY * 3, 4)) < 0.5
+    on[DAY:, 1] = False
+    said = {"c000": ("2024-04-30", None), "c001": (None, "2024-04-30")}
+    log_of(on).save(tmp_path / "t.npz")
+    log = logs.read(tmp_path / "t.npz", enrolled=said)
+    assert log.trace.known[:, 0].tolist() == [bool(on[t, 0]) or t >= DAY for t in range(len(on))]
+    assert log.trace.known[:, 1].tolist() == [t < DAY for t in range(len(on))]
+    assert {"enrolled late", "left", "outside enrolment"} == {one.kind for one in log.findings}
+    Trace(on).save(tmp_path / "bare.npz")
+    with pytest.raises(UserError, match="is a trace without a clock; leave out the columns 'enrolled' and 'left'"):
+        logs.read(tmp_path / "bare.npz", enrolled={"0": ("2024-04-30", None)})
+    assert logs.read(tmp_path / "bare.npz", enrolled={"0": (None, None)}).trace.known is None
+    with pytest.raises(
+        UserError, match=r"has the date '2024-04-30', but times here count .*; give a number of seconds"
+    ):
+        logs.read(tmp_path / "bare.npz", round_length="10min", enrolled={"0": ("2024-04-30", None)})
+
+
+def test_a_client_of_which_nothing_is_known_is_in_no_rate():
+    on = np.array([[1, 0, np.nan], [1, 1, np.nan]])
+    fleet = describe(Trace(on))
+    assert fleet.never == []
+    assert (fleet.rate, fleet.delta) == (0.75, 0.5)
+
+
 def test_nobody_enrolled_yet_is_no_outage():
     on = Trace.draw(fedawe.Markov(q=0.2), np.full(50, 0.6), DAY * 7, 0).on.copy()
     known = np.ones_like(on)
@@ -462,3 +513,19 @@ def test_the_accuracies_of_groups_are_parts_of_the_accuracy(tmp_path):
     log_of(np.ones((5, 2), dtype=bool)).save(tmp_path / "g.npz")
     with pytest.raises(UserError, match="has no label frequencies"):
         digits(0, str(tmp_path / "g.npz"))
+
+
+def test_few_rounds_and_one_client_are_too_few_to_tell():
+    first = audit(log_of(np.ones((1, 3), dtype=bool))).advice.cautions[0]
+    assert first.startswith("The log has 1 round only, fewer than 20: too few to tell how often clients are available")
+    assert (
+        audit(log_of(np.ones((30, 1), dtype=bool))).advice.cautions[0].startswith("Only one client is ever available")
+    )
+    assert audit(log_of(np.ones((30, 2), dtype=bool))).advice.cautions == ()
+
+
+def test_one_client_has_its_share():
+    on = np.ones((100, 4), dtype=bool)
+    on[5:, 0] = False
+    headline = audit(log_of(on)).advice.headline
+    assert re.fullmatch("The client that is available least would have .* than its share of the fleet[.]", headline)

@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from fedawe.audit import logs
+from fedawe.audit import audit, logs
 from fedawe.audit.logs import Clock
 from fedawe.availability.trace import Trace
 from fedawe.core.errors import UserError
@@ -196,6 +196,7 @@ def test_one_row_far_from_all_others_is_named_with_the_way_out(tmp_path, off, si
     assert found.count == 1
     assert f"{side} all others, which lie within 5 h (of d)" in found.text
     assert flag in found.text
+    assert f"In the log: {found.text}." in audit(logs.read(path)).advice.cautions
     name, value = flag.split()
     log = logs.read(path, **{name[2:]: value})
     assert "d" not in log.clients
@@ -239,10 +240,10 @@ def test_an_interval_over_the_hour_that_happens_twice(tmp_path):
 
 
 def test_times_that_cannot_be_read_are_quoted_and_empty_ones_are_called_empty(tmp_path):
-    log = read(tmp_path, "x," + HEAD + "x,a,2024-05-01T08:00:00Z\nx,a,\nx,a,1e300\n")
-    assert kinds(log)["no time"].text == "1 row without a time (row 2); left out"
+    log = read(tmp_path, "x," + HEAD + 2 * "x,a,2024-05-01T08:00:00Z\n" + "x,a,\nx,a,1e300\n")
+    assert kinds(log)["no time"].text == "1 row without a time (row 3); left out"
     assert "as '1e300'" in kinds(log)["unreadable times"].text
-    log = read(tmp_path, SPAN + "a,0,1200\na,,1200\na,1300,soon\n")
+    log = read(tmp_path, SPAN + "a,0,1200\na,,1200\na,1300,soon\na,1400,1500\n")
     assert "1 row without a beginning (row 2)" in kinds(log)["no beginning"].text
     assert "an end that cannot be read (row 3, as 'soon')" in kinds(log)["unreadable times"].text
 
@@ -289,6 +290,15 @@ def test_device_events_are_in_the_time_zone_that_is_named(tmp_path):
     assert there.clock.hours(48)[there.trace.on[:, 0]].tolist() == [*range(6, 13), *range(6, 13)]
     assert "whose times were read as those of Europe/Berlin" in kinds(there)["repeated days"].text
     assert "whose time zone is not known" in kinds(plain)["repeated days"].text
+
+
+def test_a_table_says_when_phones_belonged_to_the_fleet(tmp_path):
+    path = write(tmp_path, json.dumps({"0": PHONE}), "events.json")
+    said = {"0": ("2024-03-30T03:00", "2024-03-31")}
+    log = logs.read(path, rule="wifi", round_length="1h", days=2, roster=["0", "1"], enrolled={**said, "1": said["0"]})
+    assert log.trace.known[:, 1].tolist() == [3 <= t < 24 for t in range(48)]
+    assert log.trace.known[:, 0].tolist() == [3 <= t < 24 or bool(log.trace.on[t, 0]) for t in range(48)]
+    assert kinds(log)["outside enrolment"].count == 1
 
 
 def test_an_event_of_an_unset_clock_does_not_stretch_the_days(tmp_path):
@@ -470,7 +480,7 @@ def test_names_with_control_characters_are_told_printably(tmp_path):
 
 def test_one_and_many_are_told_apart(tmp_path):
     one = kinds(read(tmp_path, '{"client":"a","timestamp":1}\n{"x\n', "log.jsonl"))
-    two = kinds(read(tmp_path, '{"client":"a","timestamp":1}\n{"x\ny\n', "log.jsonl"))
+    two = kinds(read(tmp_path, 2 * '{"client":"a","timestamp":1}\n' + '{"x\ny\n', "log.jsonl"))
     assert one["unreadable rows"].text.startswith("1 row that cannot be read as a JSON object")
     assert two["unreadable rows"].text.startswith("2 rows that cannot be read as a JSON object")
 
@@ -481,3 +491,10 @@ def test_sessions_whose_ends_are_all_unknown_have_no_far_date(tmp_path):
     lines = b"b,2024-01-01 01:0:0:&\xb50:00,\n1-01 00:00,2024-01-01 02:00\n" * 30
     path.write_bytes(b"client,start,end\na,2024-01-01 00:00,2024-01-01 02:00\n" + lines)
     assert logs.read(path).trace.clients == 3
+
+
+def test_times_since_the_beginning_are_in_no_time_zone():
+    plain, there = Clock(3600.0), Clock(3600.0, None, "America/New_York")
+    assert there.when(0) == "day 0, 00:00"
+    assert there.hours(30).tolist() == plain.hours(30).tolist()
+    assert there.days(30).tolist() == plain.days(30).tolist()

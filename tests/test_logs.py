@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedawe.audit import logs
+from fedawe.audit import audit, logs
 from fedawe.audit.logs import Clock, Columns, seconds
 from fedawe.availability.trace import Trace
 from fedawe.core.errors import UserError
@@ -244,6 +244,20 @@ ERRORS = [
     ),
     ("parquet, time is a list", "x.parquet", parquet({"client": ["a"], "timestamp": [[1]]}), {}, "expected dates and"),
     ("no time readable", "x.csv", HEAD + "a,yesterday\nb,soon\n", {}, "no row of 2 can be used: 2 rows with a time"),
+    (
+        "most times unreadable",
+        "x.csv",
+        HEAD + A + "b,1 May\na,2 May\n",
+        {},
+        "2 of 3 rows cannot be read: 2 rows with a time that cannot be read .*'1 May'.; say .* with --time-format",
+    ),
+    (
+        "most clients of another encoding",
+        "x.csv",
+        (HEAD + A).encode() + 2 * b"\xe9t\xe9,2024-05-01\n",
+        {},
+        "2 of 3 rows cannot be read: .*; save the file as UTF-8",
+    ),
     ("no JSON", "x.jsonl", "hello\nworld\n", {}, "none of the first lines is a JSON object"),
     ("JSON of another kind", "x.jsonl", '{"id": 1}\n', {}, "found id"),
     ("events of another kind", "x.json", '{"a": [1]}', {}, "expected device events"),
@@ -276,7 +290,7 @@ ERRORS = [
     ),
     ("no days", "x.csv", HEAD + A, {"days": 0}, "days is 0"),
     ("another fleet's roster", "x.csv", HEAD + A, {"roster": ["q"]}, "none of the 1 clients of the roster"),
-    ("all intervals reversed", "x.csv", SPAN + "a,20,10\n", {}, "ending before they begin"),
+    ("all intervals reversed", "x.csv", SPAN + "a,20,10\n", {}, "1 row with an end before the beginning"),
 ]
 
 
@@ -370,7 +384,15 @@ FINDINGS = [  # ..., kind, how often, in the sentence
     ("JSON, more keys", "x.jsonl", '{"client":"a","timestamp":1,"v":{}}\n', {}, "unknown columns", 1, "'v'"),
     ("overlaps", "x.csv", SPAN + "a,0,1200\na,600,1800\n", {}, "overlaps", 1, "joined with it"),
     ("an interval within another", "x.csv", SPAN + "a,0,9000\na,600,1200\na,1800,2400\n", {}, "overlaps", 2, "joined"),
-    ("reversed interval", "x.csv", SPAN + "a,0,1200\na,2000,1900\n", {}, "reversed intervals", 1, "before they begin"),
+    (
+        "reversed interval",
+        "x.csv",
+        SPAN + "a,0,1200\na,2000,1900\n",
+        {},
+        "reversed intervals",
+        1,
+        "before the beginning",
+    ),
     ("no end", "x.csv", SPAN + "a,0,1200\na,2000,\n", {}, "open sessions", 1, "1 session without an end; counted as"),
     ("short intervals", "x.csv", SPAN + "a,0,1200\na,1300,1400\n", {}, "short intervals", 1, "beginning of a round"),
     (
@@ -414,10 +436,16 @@ def test_events_that_say_nothing_are_counted(tmp_path, kind, event, said):
 
 
 def test_rows_that_are_whole_are_used_whatever_is_wrong_with_others(tmp_path):
-    rotten = HEAD + A + "b\n,\n" + "x,y,z\n" + "b,never\n" + B + A
+    rotten = HEAD + A + "b\n,\n" + "x,y,z\n" + "b,never\n" + B + A + A
     log = logs.read(write(tmp_path, "x.csv", rotten))
     assert log.clients == ("a", "b")
     assert log.trace.on.astype(int).tolist() == [[1, 0], [0, 0], [0, 1]]
+
+
+def test_half_of_the_rows_may_be_unreadable_and_the_advice_says_so(tmp_path):
+    log = logs.read(write(tmp_path, "x.csv", HEAD + A + "b,yesterday\n"))
+    said = "In the log: 1 row with a time that cannot be read (row 2, as 'yesterday'); left out; say how times are"
+    assert f"{said} written with --time-format." in audit(log).advice.cautions
 
 
 def test_overlapping_intervals_are_their_union(tmp_path):

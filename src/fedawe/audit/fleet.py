@@ -68,7 +68,7 @@ class Together:
 class Fleet:
     """The facts of a fleet: rates, stretches, echoes, dependence and outages."""
 
-    rates: Array  # share of its known rounds in which each client is available                              [m]
+    rates: Array  # share of its known rounds in which each client is available; 0 if it has none            [m]
     watched: Array  # rounds in which it is known whether each client is available                           [m]
     k: Ints  # clients available in each round                                                               [T]
     longest_empty: int
@@ -80,6 +80,8 @@ class Fleet:
     off_runs: Distribution  # complete stretches of unavailability
     mean_on: float  # rounds; from all rounds, cut stretches too
     mean_off: float  # of clients that are available at some time
+    longest_on: int  # rounds; stretches that the log, or what is unknown, cuts included
+    longest_off: int  # of clients that are available at some time
     persistence: float  # mean over clients of the correlation between one round and the next
     persistence_beyond_hour: float | None  # the same after each client's own rate at that hour is taken away
     live_versions: Ints  # distinct tau_i after each round: what FedAWE keeps                                [T]
@@ -98,8 +100,18 @@ class Fleet:
 
     @property
     def never(self) -> list[int]:
-        """The clients that are never available."""
-        return np.flatnonzero(self.rates == 0).tolist()
+        """The clients that are never available in a round in which that is known."""
+        return np.flatnonzero((self.rates == 0) & self.members).tolist()
+
+    @property
+    def members(self) -> Mask:
+        """Whether there is a round in which it is known if a client is available, [m]."""
+        return self.watched > 0
+
+    @property
+    def rate(self) -> float:
+        """The mean of the rates of members; NaN if there are none."""
+        return float(self.rates[self.members].mean()) if self.members.any() else float("nan")
 
     @property
     def seen(self) -> Mask:
@@ -118,8 +130,8 @@ class Fleet:
 
     @property
     def delta(self) -> float:
-        """The smallest rate: Assumption 1's delta if rates did not change within the trace."""
-        return float(self.rates.min())
+        """The smallest rate of a member: Assumption 1's delta if rates did not change within the trace."""
+        return float(self.rates[self.members].min()) if self.members.any() else float("nan")
 
 
 def describe(trace: Trace, clock: Clock | None = None, repeating: Mask | None = None) -> Fleet:
@@ -136,6 +148,7 @@ def describe(trace: Trace, clock: Clock | None = None, repeating: Mask | None = 
     tau, since = np.full(m, -1), np.full(m, -1)  # since: when the present stretch began, -1 if its beginning is cut
     pairs, stay_on, begins, ends = np.zeros(m), np.zeros(m), np.zeros(m), np.zeros(m)
     last_holder = np.full(T + 1, -1)
+    longest = _longest_stretches(on, known)
     for t in range(T):
         A = np.flatnonzero(on[t])
         k[t] = len(A)
@@ -179,6 +192,8 @@ def describe(trace: Trace, clock: Clock | None = None, repeating: Mask | None = 
         off_runs=Distribution(runs[0]),
         mean_on=_ratio(rates.sum(), ends.sum()),
         mean_off=_ratio((watched - rates)[rates > 0].sum(), begins.sum()),
+        longest_on=int(longest[1].max()),
+        longest_off=int(longest[0][rates > 0].max(initial=0)),
         persistence=_persistence(share, stay_on, np.full(m, T - 1.0) if known is None else pairs),
         live_versions=_live(k, last_holder),
         persistence_beyond_hour=None if hours is None else _persistence_beyond(on, known, hourly, rounds, hours),
@@ -189,6 +204,21 @@ def describe(trace: Trace, clock: Clock | None = None, repeating: Mask | None = 
 
 def _ratio(a: float, b: float) -> float:
     return float(a / b) if b else float("nan")
+
+
+def _longest_stretches(on: Mask, known: Mask | None) -> Ints:
+    """The longest stretches of known rounds in which each client is unavailable, and available, [2, m]."""
+    m = on.shape[1]
+    length, longest = np.zeros(m, dtype=np.int64), np.zeros((2, m), dtype=np.int64)
+    for t in range(len(on)):
+        if t:
+            length[on[t] != on[t - 1]] = 0
+        length += 1
+        if known is not None:
+            length[~known[t]] = 0
+        for state, now in enumerate((~on[t], on[t])):
+            np.maximum(longest[state], length, out=longest[state], where=now)
+    return longest
 
 
 def _longest(flags: Mask) -> int:

@@ -13,14 +13,14 @@ from fedawe.algorithms.facts import needs_probabilities
 from fedawe.audit.fleet import Fleet, describe
 from fedawe.audit.groups import Groups
 from fedawe.audit.influence import Influence, influence
-from fedawe.audit.logs.findings import counted, shown
+from fedawe.audit.logs.findings import DOUBTFUL, counted, shown
 from fedawe.audit.logs.log import Log
 from fedawe.availability.clock import Clock
 
 ENOUGH = 0.05  # a bias that is small, among clients that are ever active
 CALM = 15  # a multiplier up to which training with FedAWE went well on real fleets (docs/audit.md)
 LONGER = (2, 3, 4, 6, 8, 12, 18, 24, 36, 48, 72, 144)  # times as long as a round is now
-FEWEST_ROUNDS = 20  # of a log in longer rounds
+FEWEST_ROUNDS = 20  # from which on a log tells how often clients are available
 CHEAP = 0.02  # bias that FedVARP must save to be preferred to a rule that is more stable
 TENTH = 0.1  # of the clients, for the headline
 NOTHING = 1e-3  # of a fair share
@@ -126,20 +126,19 @@ def advise(
     groups: Sequence[Groups],
 ) -> Advice:
     """The advice that follows from the numbers."""
-    cautions = tuple(_cautions(fleet, log.clock))
+    doubts, cautions = tuple(_doubts(log, fleet)), tuple(_cautions(fleet, log.clock))
     if not fleet.seen.any():
         text = "No client was ever available: no algorithm can learn from this fleet."
-        return Advice("none", text, "", (), cautions)
+        return Advice("none", text, "", (), (*doubts, *cautions))
     found = candidates(fleet, algorithms, influences)
     if not found:
-        return Advice("none", "", "All that was audited needs to know probabilities.", (), cautions)
+        return Advice("none", "", "All that was audited needs to know probabilities.", (), (*doubts, *cautions))
     chosen = choose(found)
     baseline = next((one for one in found if type(one.algorithm) is FedAvg), None)
     headline = _headline(fleet, baseline, influences, groups)
     text, remedies = _reason(log, fleet, algorithms, found, chosen, baseline)
-    if baseline is not None:
-        cautions = (*_unfair(fleet, influences, groups, baseline.name, chosen.name), *cautions)
-    return Advice(chosen.name, headline, text, tuple(remedies), cautions)
+    unfair = () if baseline is None else _unfair(fleet, influences, groups, baseline.name, chosen.name)
+    return Advice(chosen.name, headline, text, tuple(remedies), (*doubts, *unfair, *cautions))
 
 
 def _unfair(
@@ -181,13 +180,13 @@ def _headline(
             f"Plain averaging would count the clients of this fleet unequally (its bias is {baseline.bias:.1%}), but "
             "those that are available least would not count less."
         )
-    who = f"The {counted(len(rare), 'client')} that {'is' if len(rare) == 1 else 'are'} available least"
-    return _fewer(who, float(fair))
+    who = "The client that is" if len(rare) == 1 else f"The {counted(len(rare), 'client')} that are"
+    return _fewer(f"{who} available least", float(fair), "its" if len(rare) == 1 else "their")
 
 
-def _fewer(who: str, fair: float) -> str:
-    said = f"{_less(fair)} on a model trained by plain averaging"
-    return f"{who} would have {said}." if fair < NOTHING else f"{who} would have {said} than their share of the fleet."
+def _fewer(who: str, fair: float, their: str = "their") -> str:
+    said = f"{who} would have {_less(fair)} on a model trained by plain averaging"
+    return f"{said}." if fair < NOTHING else f"{said} than {their} share of the fleet."
 
 
 def _less(fair: float) -> str:
@@ -229,11 +228,14 @@ def _reason(
     if ours.bias > min(one.bias for one in found) + ENOUGH:
         why = f"{ours.name} has a bias of {ours.bias:.1%}: clients that are unavailable at the end are counted less."
         return f"{text} {why}", []
-    lasting = f" ({log.clock.lasting(fleet.echo.most)})" if log.clock is not None else ""
+    away = fleet.echo.most - 1  # an echo counts the round of the return too
+    lasting = f" ({log.clock.lasting(away)})" if log.clock is not None else ""
+    most = min(fleet.echo.most, ours.algorithm.max_echo or fleet.echo.most)
     why = (
-        f"{ours.name} has a bias of {ours.bias:.1%} only, but clients here are unavailable for up to {fleet.echo.most} "
-        f"rounds{lasting}, and it multiplies an update by that: by {ours.multiplier:.0f} on average, weighted "
-        f"by influence. In measurements on the bundled digits, training suffered above {CALM} or so."
+        f"{ours.name} has a bias of {ours.bias:.1%} only, but clients here are unavailable for up to "
+        f"{counted(away, 'round')}{lasting} before they return, and it multiplies an update by up to {most}: by "
+        f"{ours.multiplier:.0f} on average, weighted by influence. In measurements on the bundled digits, "
+        f"training suffered above {CALM} or so."
     )
     remedies = [*_longer_rounds(log, algorithms, ours), *_limited_echo(log, fleet, ours, chosen)]
     return f"{text} {why}", remedies or ["Neither longer rounds nor a limit on the echo would change that."]
@@ -268,6 +270,18 @@ def _limited_echo(log: Log, fleet: Fleet, ours: Candidate, chosen: Candidate) ->
     bias = influence(FedAWE(eta_g=ours.algorithm.eta_g, max_echo=low), log.trace).among(fleet.seen)
     if low > 1 and bias <= max(chosen.bias, ENOUGH) + CHEAP:
         yield (f"fedawe:max_echo={low} has a multiplier of {fleet.echo.multiplier(low):.0f} and a bias of {bias:.1%}.")
+
+
+def _doubts(log: Log, fleet: Fleet) -> Iterator[str]:
+    """Why the log may not show what the fleet is like."""
+    if fleet.rounds < FEWEST_ROUNDS:
+        yield (
+            f"The log has {counted(fleet.rounds, 'round')} only, fewer than {FEWEST_ROUNDS}: too few to tell how often "
+            "clients are available, and whether plain averaging is fair to them."
+        )
+    if fleet.seen.sum() == 1:
+        yield "Only one client is ever available: there is no other to compare it with."
+    yield from (f"In the log: {finding.text}." for finding in log.findings if finding.kind in DOUBTFUL)
 
 
 def _cautions(fleet: Fleet, clock: Clock | None) -> Iterator[str]:

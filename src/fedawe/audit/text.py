@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fedawe.audit import Audit, display
-from fedawe.audit.fleet import Distribution
+from fedawe.audit.fleet import Distribution, Fleet
 from fedawe.audit.groups import Groups
 from fedawe.audit.logs import Clock, counted, shown, some
 from fedawe.audit.periods import Change
@@ -18,6 +18,7 @@ from fedawe.availability.dynamics import Array
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 FORGOTTEN = 5
+UNCHANGING = "the availability of no client changes"
 GROUPS = 20  # rows of a table of groups; the page and --json have all
 
 
@@ -58,7 +59,7 @@ def _facts(found: Audit) -> Table:
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True)
     table.add_column()
-    low, middle, high = np.quantile(fleet.rates, (0, 0.5, 1))
+    low, middle, high = np.quantile(fleet.rates[fleet.members], (0, 0.5, 1))
     table.add_row("availability of a client", f"{low:.3f} to {high:.3f}, median {middle:.3f}")
     table.add_row("available clients in a round", f"{fleet.k.min()} to {fleet.k.max()}, mean {fleet.k.mean():.1f}")
     if fleet.by_hour is not None:
@@ -68,8 +69,9 @@ def _facts(found: Audit) -> Table:
         )
     table.add_row("staleness of active clients", _spread(fleet.echo, clock))
     table.add_row("staleness of all clients", _spread(fleet.staleness, clock))
-    table.add_row("available for", _mean(fleet.mean_on, fleet.on_runs, clock))
-    table.add_row("unavailable for", _mean(fleet.mean_off, fleet.off_runs, clock))
+    available, unavailable = durations(fleet, clock)
+    table.add_row("available for", available)
+    table.add_row("unavailable for", unavailable)
     if np.isfinite(fleet.multiplier):
         table.add_row("fedawe multiplies updates by", f"{fleet.multiplier:.1f} on average, weighted by influence")
     versions = fleet.live_versions
@@ -111,11 +113,24 @@ def _spread(d: Distribution, clock: Clock | None) -> str:
     return f"mean {d.mean:.1f}, median {d.quantile(0.5)}, 99 % within {d.quantile(0.99)}, at most {d.most}{lasting}"
 
 
-def _mean(mean: float, d: Distribution, clock: Clock | None) -> str:
-    if not np.isfinite(mean):
-        return "the availability of no client changes"
+def durations(fleet: Fleet, clock: Clock | None) -> tuple[str, str]:
+    """For how long clients are available and unavailable, in words."""
+    if not (np.isfinite(fleet.mean_on) or np.isfinite(fleet.mean_off)):
+        return UNCHANGING, UNCHANGING
+    return _stretches(fleet.mean_on, fleet.longest_on, clock), _stretches(fleet.mean_off, fleet.longest_off, clock)
+
+
+def _stretches(mean: float, longest: int, clock: Clock | None) -> str:
+    """How long stretches are; the log may cut so many that their mean is unknown, or beyond the longest.
+
+    >>> _stretches(2.5, 4, None), _stretches(float("nan"), 7, None)
+    ('2.5 rounds on average, longest 4', 'up to 7 rounds, stretches that the log cuts included')
+    """
+    if not mean <= longest:
+        lasting = "" if clock is None else f" ({clock.lasting(longest)})"
+        return f"up to {counted(longest, 'round')}{lasting}, stretches that the log cuts included"
     lasting = "" if clock is None else f" ({clock.lasting(mean)})"
-    return f"{mean:.1f} rounds on average{lasting}, longest {d.most}"
+    return f"{mean:.1f} rounds on average{lasting}, longest {longest}"
 
 
 def _influences(found: Audit) -> Table:

@@ -43,7 +43,7 @@ class Clock:
     """Round t begins `t round_seconds` after `start`; hours and days are those of the time zone.
 
     start is in seconds since 1970 (UTC), or None where only time since the beginning is known: then round 0 begins a
-    day, and hours count from there.
+    day, and hours count from there, whatever the time zone.
     """
 
     round_seconds: float
@@ -57,8 +57,8 @@ class Clock:
 
     def _local(self, rounds: npt.ArrayLike) -> pl.Series:
         at = (self.start or 0.0) + np.asarray(rounds, dtype=np.float64) * self.round_seconds
-        microseconds = pl.Series((at * 1e6).round().astype(np.int64)).cast(pl.Datetime("us", "UTC"))
-        return microseconds.dt.convert_time_zone(self.timezone)
+        moments = pl.Series((at * 1e6).round().astype(np.int64)).cast(pl.Datetime("us", "UTC"))
+        return moments if self.start is None else moments.dt.convert_time_zone(self.timezone)
 
     def hours(self, rounds: int) -> npt.NDArray[np.int64]:
         """The hour of the day, 0 to 23, in which each of the first rounds begins, [T]."""
@@ -87,8 +87,8 @@ class Clock:
 
         >>> Clock(600, start=0.0, timezone="Europe/Berlin").when(3)
         '1970-01-01 01:30'
-        >>> Clock(600).when(150)
-        'day 1, 01:00'
+        >>> Clock(600).when(150), Clock(600, timezone="America/New_York").when(150)
+        ('day 1, 01:00', 'day 1, 01:00')
         """
         local = self._local([t])[0]
         if self.start is not None:

@@ -118,7 +118,22 @@ class Reader:
             log, nobody = self._laid(length)
         if not log.trace.on.any():
             raise UserError(f"{self.path}: {nobody}")
-        return log.with_roster(self.roster)
+        return self._enrolled(log.with_roster(self.roster)).of_members()
+
+    def _enrolled(self, log: Log) -> Log:
+        """The log, in which what is before a client enrolled and after it left is unknown."""
+        dated = any(moment is not None for moments in self.enrolled.values() for moment in moments)
+        no_meaning = f"{self.path}: is {self.kind}%s; leave out the columns 'enrolled' and 'left' of --groups"
+        if log.clock is None:
+            if dated:
+                raise UserError(f"{no_meaning % ' without a clock'}, or say how long a round is with --round")
+            return log
+        if dated and self.kind == "a trace" and self.since is not None and log.clock.start is None:
+            raise UserError(f"{no_meaning % ' whose times count from the beginning'}, or omit --since")
+        on, given = log.trace.on, log.trace.known
+        known, findings = enrolment(on, log.clients, log.clock, self.enrolled, guess=self.kind == "a log")
+        trace = log.trace if known is None else log.trace.knowing(known if given is None else known & given)
+        return replace(log, trace=trace, findings=(*log.findings, *findings))
 
     def _laid(self, length: float) -> tuple[Log, str]:
         if "rows" not in self._rows:
@@ -126,12 +141,10 @@ class Reader:
         rows = self._rows["rows"]
         names = _ordered(rows.names)
         on, clock, more = laid_out(rows, names, Clock(length, None, self.timezone or "UTC"), self.path)
-        known, enrolled = enrolment(on, names, clock, self.enrolled)
-        trace = Trace(on) if known is None else Trace(on).knowing(known)
-        findings = (*rows.findings, *more, *enrolled, *silences(on, clock))
+        findings = (*rows.findings, *more, *silences(on, clock))
         short = f"no interval contains the beginning of a round of {clock.lasting(1)}; take shorter rounds (--round)"
         check_ins = "end" not in rows.frame.columns
-        return Log(trace, tuple(names), clock, findings, rows.count, checkins=check_ins), short
+        return Log(Trace(on), tuple(names), clock, findings, rows.count, checkins=check_ins), short
 
     def _read_rows(self) -> Rows:
         times = Times(self.timezone, self.time_format, self.path, self.time_unit)

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from fedawe.audit.logs.findings import Finding, counted, some
+from fedawe.audit.logs.findings import Finding, counted, shown, some
 from fedawe.audit.logs.times import moment
 from fedawe.availability.clock import Clock
 from fedawe.availability.dynamics import Mask
@@ -27,30 +27,21 @@ TOGETHER = 1 / 3  # of the fleet: that is an outage, not clients that leave
 
 
 def enrolment(
-    on: Mask, names: Sequence[str], clock: Clock, said: Mapping[str, tuple[str | None, str | None]]
+    on: Mask, names: Sequence[str], clock: Clock, said: Mapping[str, tuple[str | None, str | None]], guess: bool
 ) -> tuple[Mask | None, list[Finding]]:
-    """Where it is known whether clients are available [T, m] (None: everywhere), and what is to be said about it."""
+    """Where it is known whether clients are available [T, m] (None: everywhere), and what is to be said about it.
+
+    said    client -> since when and until when a table says that it belonged to the fleet; None: throughout
+    guess   whether to judge the other clients by their silence
+    """
     T, m = on.shape
-    first, last, longest, absences, share = _lives(on)
-    day, long = round(DAY / clock.round_seconds), np.maximum(DAY / clock.round_seconds, TIMES * longest)
-    telling = (first < T) & ((absences >= ABSENCES) | ((share >= MOST) & (last - first >= day)))
-    begin, end = np.zeros(m, dtype=np.int64), np.full(m, T)
-    late, gone = telling & (first > long), telling & (T - 1 - last > long)
-    at_once = _at_once(last, gone, round(AT_ONCE / clock.round_seconds), m)
-    gone &= ~at_once
-    begin[late], end[gone] = first[late], last[gone] + 1
-    told = [n for n, name in enumerate(names) if name in said]
-    for n in told:
-        enrolled, left = said[names[n]]
-        begin[n] = 0 if enrolled is None else _round(enrolled, "enrolled", names[n], clock, T)
-        end[n] = T if left is None else max(_round(left, "left", names[n], clock, T), begin[n])
-    findings = _findings(begin, end, T, names, clock, len(told))
-    if at_once.any():
-        when = clock.when(int(last[at_once].max()) + 1)
-        text = (
-            f"{counted(int(at_once.sum()), 'client')} fell silent together around {when} and did not return: an outage"
-        )
-        findings.append(Finding("outage at the end", int(at_once.sum()), f"{text}, not counted as having left"))
+    begin, end, outages = _guessed(on, clock) if guess else (np.zeros(m, dtype=np.int64), np.full(m, T), [])
+    for n, name in enumerate(names):
+        if name in said:
+            enrolled, left = said[name]
+            begin[n] = 0 if enrolled is None else _round(enrolled, "enrolled", name, clock, T)
+            end[n] = T if left is None else max(_round(left, "left", name, clock, T), begin[n])
+    findings = [*_findings(begin, end, T, names, clock, said), *outages]
     if (begin == 0).all() and (end == T).all():
         return None, findings
     rounds = np.arange(T)[:, None]
@@ -61,6 +52,24 @@ def enrolment(
         text = f"{counted(int(outside.sum()), 'client')} available before enrolling or after leaving ({whose}); counted"
         findings.append(Finding("outside enrolment", int(outside.sum()), text))
     return known | on, findings
+
+
+def _guessed(on: Mask, clock: Clock) -> tuple[Ints, Ints, list[Finding]]:
+    """The rounds [begin, end) in which each client belonged to the fleet, by its silence, [m]; and outages."""
+    T, m = on.shape
+    first, last, longest, absences, share = _lives(on)
+    day, long = round(DAY / clock.round_seconds), np.maximum(DAY / clock.round_seconds, TIMES * longest)
+    telling = (first < T) & ((absences >= ABSENCES) | ((share >= MOST) & (last - first >= day)))
+    begin, end = np.zeros(m, dtype=np.int64), np.full(m, T)
+    late, gone = telling & (first > long), telling & (T - 1 - last > long)
+    at_once = _at_once(last, gone, round(AT_ONCE / clock.round_seconds), int((first < T).sum()))
+    gone &= ~at_once
+    begin[late], end[gone] = first[late], last[gone] + 1
+    if not at_once.any():
+        return begin, end, []
+    when, n = clock.when(int(last[at_once].max()) + 1), int(at_once.sum())
+    text = f"{counted(n, 'client')} fell silent together around {when} and did not return: an outage"
+    return begin, end, [Finding("outage at the end", n, f"{text}, not counted as having left")]
 
 
 def _lives(on: Mask) -> tuple[Ints, Ints, Ints, Ints, npt.NDArray[np.float64]]:
@@ -80,7 +89,7 @@ def _lives(on: Mask) -> tuple[Ints, Ints, Ints, Ints, npt.NDArray[np.float64]]:
 
 
 def _at_once(last: Ints, gone: Mask, width: int, m: int) -> Mask:
-    """Of the clients that seem to have left: those that fell silent together with a third of the fleet."""
+    """Of the clients that seem to have left: those that fell silent together with a third of the m ever available."""
     out = np.zeros_like(gone)
     moments = np.sort(last[gone])
     for at in np.unique(moments):
@@ -92,22 +101,36 @@ def _at_once(last: Ints, gone: Mask, width: int, m: int) -> Mask:
 
 def _round(text: str, column: str, name: str, clock: Clock, T: int) -> int:
     """The first round that begins at that moment or later."""
-    at, dated = moment(text, f"the column {column!r} of client {name}", clock.timezone)
+    at, dated = moment(text, f"the column {column!r} of client {shown(name)}", clock.timezone)
     if dated and clock.start is None:
-        raise UserError(f"the column {column!r} of client {name} has a date, but times here count from the beginning")
+        raise UserError(
+            f"the column {column!r} of client {shown(name)} has the date {shown(text)!r}, but times here count from "
+            "the beginning; give a number of seconds"
+        )
     return int(np.clip(-(-(at - (clock.start or 0.0)) // clock.round_seconds), 0, T))
 
 
-def _findings(begin: Ints, end: Ints, T: int, names: Sequence[str], clock: Clock, told: int) -> list[Finding]:
-    late, gone = np.flatnonzero(begin > 0), np.flatnonzero(end < T)
-    how = "" if not told else f" ({told:,} as the table of clients says)"
+def _findings(
+    begin: Ints,
+    end: Ints,
+    T: int,
+    names: Sequence[str],
+    clock: Clock,
+    said: Mapping[str, tuple[str | None, str | None]],
+) -> list[Finding]:
+    late, gone = np.flatnonzero((begin > 0) & (begin < T)), np.flatnonzero((end < T) & (end > 0))
+
+    def how(which: Ints, column: int) -> str:
+        told = sum(said.get(names[n], (None, None))[column] is not None for n in which)
+        return f" ({told:,} as the table of clients says)" if told else ""
+
     out = []
     if len(late):
         who = some([f"{names[n]} on {clock.when(int(begin[n]))}" for n in late[np.argsort(begin[late], kind="stable")]])
-        text = f"{counted(len(late), 'client')} enrolled after the log began{how}: {who}; what was before is unknown"
-        out.append(Finding("enrolled late", len(late), text))
+        text = f"{counted(len(late), 'client')} enrolled after the log began{how(late, 0)}: {who}"
+        out.append(Finding("enrolled late", len(late), f"{text}; what was before is unknown"))
     if len(gone):
         who = some([f"{names[n]} on {clock.when(int(end[n]))}" for n in gone[np.argsort(end[gone], kind="stable")]])
-        text = f"{counted(len(gone), 'client')} left before the log ended{how}: {who}; what follows is unknown"
+        text = f"{counted(len(gone), 'client')} left before the log ended{how(gone, 1)}: {who}; what follows is unknown"
         out.append(Finding("left", len(gone), text))
     return out

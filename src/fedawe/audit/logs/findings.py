@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 SHOWN = 3  # examples in a sentence
+UNREADABLE = frozenset({"unreadable rows", "unreadable times", "no client", "no time", "no beginning"})
+DOUBTFUL = UNREADABLE | {"far from all others"}  # kinds of findings that put the advice in doubt
 
 
 @dataclass(frozen=True)

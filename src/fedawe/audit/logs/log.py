@@ -104,3 +104,22 @@ class Log:
             repeats = np.concatenate([repeats, np.full(m, trace.rounds)])
         findings = (*self.findings, Finding("never seen", m, text))
         return replace(self, trace=more, clients=(*self.clients, *missing), findings=findings, repeats=repeats)
+
+    def of_members(self) -> "Log":
+        """The log without the clients of which nothing is known in any round, and with a note on these."""
+        trace = self.trace
+        if trace.known is None or trace.known.any(0).all():
+            return self
+        member = np.flatnonzero(trace.known.any(0))
+        kept = tuple(self.clients[n] for n in member)
+        others = [self.clients[n] for n in np.flatnonzero(~trace.known.any(0))]
+        belonged = "client that belonged" if len(others) == 1 else "clients that belonged"
+        text = f"{len(others):,} {belonged} to the fleet in no round of the log ({some(others)}); not counted"
+        part = Trace(trace.on[:, member], None if trace.p is None else trace.p[:, member])
+        return replace(
+            self,
+            trace=part.knowing(np.ascontiguousarray(trace.known[:, member])),
+            clients=kept,
+            findings=(*self.findings, Finding("outside the log", len(others), text)),
+            repeats=None if self.repeats is None else self.repeats[member],
+        )

@@ -7,7 +7,7 @@ from pathlib import Path
 import polars as pl
 
 from fedawe.audit.logs.clocks import SECOND, clients_of, wrong_clocks
-from fedawe.audit.logs.findings import SHOWN, Finding, counted, shown, some
+from fedawe.audit.logs.findings import SHOWN, UNREADABLE, Finding, counted, shown, some
 from fedawe.audit.logs.names import alike, outside, without_rows
 from fedawe.audit.logs.span import Span
 from fedawe.audit.logs.states import closed, meanings, sessions
@@ -41,6 +41,7 @@ class _LeftOut:
     count: int = 0
     rows: list[int] = field(default_factory=list)  # the first few
     quote: str | None = None  # what the first of them says
+    remedy: str | None = None  # what to do about it
 
 
 @dataclass
@@ -53,11 +54,19 @@ class _Sorting:
     cut: dict[str, int] = field(default_factory=dict)  # flag -> intervals cut there
     reasons: dict[str, str] = field(default_factory=dict)  # client -> why rows of it were left out, the last reason
 
-    def without(self, bad: pl.Expr, kind: str, text: str, quote: str | None = None, named: bool = True) -> None:
+    def without(
+        self,
+        bad: pl.Expr,
+        kind: str,
+        text: str,
+        quote: str | None = None,
+        named: bool = True,
+        remedy: str | None = None,
+    ) -> None:
         left_out = self.rows.filter(bad)
         if left_out.is_empty():
             return
-        entry = self.left_out.setdefault((kind, text), _LeftOut(text))
+        entry = self.left_out.setdefault((kind, text), _LeftOut(text, remedy=remedy))
         if quote and entry.quote is None:
             entry.quote = left_out[quote].cast(pl.String)[0]
         entry.count += len(left_out)
@@ -68,15 +77,29 @@ class _Sorting:
 
     def findings(self) -> list[Finding]:
         out = [
-            Finding(kind, one.count, f"{counted(one.count, 'row')} {one.text}{self._where(one)}; left out")
+            Finding(kind, one.count, "; ".join(filter(None, (self._said(one), "left out", one.remedy))))
             for (kind, _), one in self.left_out.items()
         ]
         cuts = (Finding(f"cut at {flag}", n, f"{counted(n, 'interval')} cut at {flag}") for flag, n in self.cut.items())
         return [*out, *cuts]
 
-    def _where(self, one: _LeftOut) -> str:
+    def _said(self, one: _LeftOut) -> str:
         quoted = f", as {shown(one.quote)!r}" if one.quote else ""
-        return f" ({numbered(one.rows, one.count, self.files)}{quoted})"
+        return f"{counted(one.count, 'row')} {one.text} ({numbered(one.rows, one.count, self.files)}{quoted})"
+
+    def check(self, path: Path, total: int, used: int) -> None:
+        """Refuse a log without a row that can be used, or most of whose rows cannot be read."""
+        unread = {key: one for key, one in self.left_out.items() if key[0] in UNREADABLE}
+        n = sum(one.count for one in unread.values())
+        if used and n <= total / 2:
+            return
+        reasons = unread if used else self.left_out
+        remedies = dict.fromkeys(one.remedy for one in reasons.values() if one.remedy)
+        said = "; ".join([*map(self._said, reasons.values()), *remedies])
+        if not used:
+            raise UserError(f"{path}: no row of {total:,} can be used: {said}")
+        todo = "" if remedies else "; mend these rows or leave them out"
+        raise UserError(f"{path}: {n:,} of {total:,} rows cannot be read: {said}{todo}")
 
 
 def numbered(rows: Sequence[int], count: int, files: Sequence[Path]) -> str:
@@ -128,9 +151,7 @@ def read_rows(
         raise UserError(f"{path}: is empty: no row under the header")
     findings = [*_merged(tables), *times.findings(), *work.findings()]
     rows = pl.concat(parts)
-    if rows.is_empty():
-        said = "; ".join(f.text.removesuffix("; left out") for f in findings if f.text.endswith("left out"))
-        raise UserError(f"{path}: no row of {total:,} can be used: {said}")
+    work.check(path, total, len(rows))
     names = list(codes)
     _look_at_order(rows, names, times.relative, findings, files)
     gone = sorted(set(work.reasons) - set(names))
@@ -219,7 +240,9 @@ def _as_sessions(
 
 def _leave_out_unreadable(work: _Sorting, table: Table, columns: Columns, times: Times) -> None:
     for reason in work.rows["broken"].drop_nulls().unique().sort():
-        work.without(pl.col("broken").eq_missing(pl.lit(reason)), "unreadable rows", reason, "client", named=False)
+        remedy = "save the file as UTF-8" if "UTF-8" in reason else None
+        broken = pl.col("broken").eq_missing(pl.lit(reason))
+        work.without(broken, "unreadable rows", reason, "client", named=False, remedy=remedy)
     work.without(pl.col("client").fill_null("") == "", "no client", "without a client", named=False)
     if columns.require:
         work.without(pl.col("unmet"), "requirements", f"without {' and '.join(columns.require)}")
@@ -229,6 +252,7 @@ def _leave_out_unreadable(work: _Sorting, table: Table, columns: Columns, times:
     skipped = f"with a time that never happened in {times.zone}, where clocks were set forward"
     work.without(pl.col("skipped"), "skipped times", skipped)
     by = "" if times.format is None else f" by --time-format {times.format}"
+    remedy = "say how times are written with --time-format" if times.format is None else None
     open_ = pl.lit(False)
     if "end" in table.times:
         open_ = pl.col("end_written").str.to_lowercase().is_in(EMPTY).fill_null(False) | (
@@ -243,10 +267,10 @@ def _leave_out_unreadable(work: _Sorting, table: Table, columns: Columns, times:
             work.without(empty, f"no {what}", f"without a {what}")
         unread = f"with {'an' if what == 'end' else 'a'} {what} that cannot be read{by}"
         wrong = pl.col(name).is_null() & (~open_ if name == "end" else pl.lit(True))
-        work.without(wrong, "unreadable times", unread, f"{name}_written")
+        work.without(wrong, "unreadable times", unread, f"{name}_written", remedy=remedy)
     if "end" in table.times:
         reversed_ = (pl.col("end") <= pl.col("start")).fill_null(False)
-        work.without(reversed_, "reversed intervals", "ending before they begin, or at once")
+        work.without(reversed_, "reversed intervals", "with an end before the beginning, or at the same moment")
     if times.relative:
         work.without(pl.col("start") < 0, "negative times", "with a time below zero")
         since_1970 = pl.max_horizontal(table.times) >= int(RELATIVE) * SECOND

@@ -104,4 +104,5 @@ def said_plainly(path: Path) -> Iterator[None]:
 
 def said_by(error: Exception) -> str:
     """The first line of what a reader says of a file, in printable words."""
-    return shown((str(error).strip().splitlines() or [type(error).__name__])[0])
+    said = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    return "it is not UTF-8; save it as UTF-8" if "utf-8" in said.lower() else shown(said)
