@@ -325,6 +325,11 @@ def short(frame: pd.DataFrame) -> str:
                 changes.append(f"{interval(difference)} after {rounds} rounds ({seeds})")
         if changes:
             said.append(f"FedAWE minus FedAvg at {rates}, by rounds: {'; '.join(changes)}.")
+    slow, fast = (last(conv, variants(kind)[BASELINE]) for kind in KINDS)
+    gained = paired(fast, slow)
+    if gained is not None:
+        rates = " to ".join(rate_of(variants(kind)[BASELINE]) for kind in KINDS)
+        said.append(f"FedAvg itself changes by {interval(gained)} points when its eta0 goes from {rates}.")
     return "".join(f"- {sentence}\n" for sentence in said)
 
 

@@ -268,6 +268,10 @@ def test_the_baseline_is_fedavg_or_the_first_or_the_one_asked_for(tmp_path: Path
         assert ours.difference == paired(ours.values, theirs.values)
     with pytest.raises(UserError, match=r"unknown algorithm 'fedavg' in .*; choose from mifa, new, fedawe"):
         compare(experiment, Choice(baseline="fedavg"))
+    with pytest.raises(
+        UserError, match=r"the baseline 'mifa' is not among the algorithms that take part, new, fedawe;"
+    ):
+        compare(experiment, Choice(baseline="mifa", algorithms=("new", "fedawe")))
     assert compare(experiment.only(["new"])).baseline is None
 
 

@@ -195,6 +195,11 @@ def test_sentences_say_how_sure_they_are(script: ModuleType) -> None:
     assert script.standing({5: 80.0}, base) == "not compared yet: no seed has both runs."
 
 
+def test_the_rate_of_fedavg_is_told_from_fedawe(script: ModuleType) -> None:
+    made = script.tables(frame(run(FEDAVG, 3, constant(0.80)), run(EQUAL, 3, constant(0.83))))
+    assert "FedAvg itself changes by +3.0 points when its eta0 goes from 0.05 to 0.1." in made["short.md"]
+
+
 def test_table_8_counts_every_20th_round_of_complete_runs(script: ModuleType) -> None:
     made = script.tables(
         frame(

@@ -225,7 +225,8 @@ WRONG_ARRAYS = [
     ),
     ({"x_val": X[20:24, :3]}, "samples of x_train have the shape [4], those of x_val [3]"),
     ({"y_val": np.array([0, 1, 2, 7])}, "y_val has class 7, which y_train does not know"),
-    ({"x_test": X[24:].astype(np.float64) * 1e200}, "x_test has entries that are not finite"),
+    ({"x_test": X[24:].astype(np.float64) * 1e200}, "e+200, which is too large for float32; scale the inputs"),
+    ({"x_test": X[24:] * np.nan}, "x_test has entries that are not finite"),
 ]
 
 
@@ -247,13 +248,13 @@ def test_images_of_two_kinds_are_refused():
 WRONG_TABLES = [
     (table().drop("label"), "expected a column 'label' and columns of numbers; it has 'split', 'f0', 'f1'"),
     (table().select("label", "client"), "expected a column 'label' and columns of numbers"),
+    (table().head(0), "has no rows; expected one for each sample"),
     (table().with_columns(f2=pl.lit("red")), "the column 'f2' is String; expected numbers"),
     (table().with_columns(f1=pl.Series([None, *X[1:, 1]])), "row 1 has no 'f1'"),
     (table().with_columns(client=pl.Series([*table()["client"][:29], None])), "row 30 has no 'client'"),
     (table().with_columns(split=pl.lit("training")), "the column 'split' has 'training'; expected train, test, val"),
     (table().with_columns(label=pl.lit(0.5)), "labels are float64; expected class numbers from 0, or names"),
     (table().filter(pl.col("split") == "train"), "lacks x_test, y_test"),
-    (table().head(0), "lacks x_test, x_train, y_test, y_train"),
     (table().drop("split").head(1), "x_train must be numbers [N, ...] with N from 1"),
 ]
 

@@ -14,13 +14,16 @@ import numpy as np
 import pytest
 import torch
 from children import Child
+from torch import Tensor
 
 import fedawe
+from fedawe.algorithms.base import ServerState
 from fedawe.cli.main import main, parse
 from fedawe.core.errors import UserError
 from fedawe.experiments import names
 from fedawe.experiments.build import algorithm_spec, experiment_of
 from fedawe.experiments.settings import Settings
+from fedawe.testing import check_task
 
 ROOT = Path(__file__).resolve().parent.parent
 STUDY = ROOT / "examples" / "study.py"
@@ -165,6 +168,7 @@ def test_a_plug_in_registers_its_names(tmp_path: Path) -> None:
 
 OWN = """
 import fedawe
+import torch
 from dataclasses import dataclass
 
 @dataclass(frozen=True)
@@ -178,6 +182,15 @@ def task(seed, clients=4):
 class Half(fedawe.Dynamics):
     def trajectory(self, t, p):
         return 0.5 * p
+
+class Net(torch.nn.Module):
+    pass
+
+def nothing(labels, seed):
+    pass
+
+def labels_only(labels):
+    return [labels]
 """
 
 
@@ -207,6 +220,20 @@ def test_a_file_and_a_module_are_found(tmp_path: Path, monkeypatch: pytest.Monke
         ("--algorithms mine", "unknown algorithm 'mine'; choose from fedawe"),
         ("--algorithms own_parts.py:Half", "is no algorithm: Half has no init"),
         ("--task own_parts.py:Half", "is no fedawe.tasks.Task"),
+        (
+            "--task own_parts.py:Net",
+            "own_parts.py:Net is a torch.nn.Module, which is a network and no task; write a function of the seed that "
+            "returns fedawe.tasks.Classification(data, fedawe.tasks.ModuleNetwork(Net), parts), and give its name",
+        ),
+        (
+            "--partition own_parts.py:nothing",
+            "the partition nothing returned None; expected the samples of each client, a list of vectors of sample "
+            "numbers: is a return missing?",
+        ),
+        (
+            "--partition own_parts.py:labels_only",
+            "the partition labels_only cannot be called with (labels, seed): too many positional arguments; expected a",
+        ),
         ("--task own_parts.py:task:size=3", "task has no option 'size'; it has clients"),
         ("--dynamics own_parts.py:task", "task cannot be built from no options: task() missing 1 required"),
         ("--dynamics week", "unknown dynamics 'week'; choose from stationary"),
@@ -235,6 +262,13 @@ def test_a_name_of_ones_own_comes_after_the_built_in_ones() -> None:
 
 
 # From Python
+
+
+class Tool(fedawe.Tracker):
+    """A tracker that does nothing."""
+
+    def evaluated(self, run: Any, rounds: int, metrics: Any) -> None:
+        pass
 
 
 def quadratic(**changes: Any) -> fedawe.Experiment:
@@ -298,6 +332,14 @@ def test_labels_that_cannot_be_file_names_are_quoted(tmp_path: Path) -> None:
         ({"algorithms": {"": fedawe.FedAvg()}}, "must be text that can name a folder"),
         ({"task": 3}, "task is a int; expected a Task, or a function of the seed"),
         ({"availability": 3}, "availability is a int; expected dynamics, a Trace, or the path of a trace"),
+        ({"availability": fedawe.Sine}, "availability is a class; expected an object, as in Sine()"),
+        ({"availability": "sine"}, "availability is 'sine', which is no path of a trace; for these dynamics give the"),
+        ({"availability": "interleaved:gamma=1"}, "give the object fedawe.InterleavedSine()"),
+        ({"local": 0.1}, "local is 0.1; expected how clients train, as in fedawe.Local(fedawe.Rate(0.1), steps=10)"),
+        ({"local": {"ours": 0.1}}, "local of ours is 0.1; expected how clients train"),
+        ({"local": fedawe.Local}, "expected how clients train"),
+        ({"task": torch.nn.Linear(2, 2)}, "task is a torch.nn.Module, which is a network and no task; expected fedawe"),
+        ({"task": torch.nn.Linear}, "task is a torch.nn.Module, which is a network and no task"),
         ({"seeds": ()}, "no seed given"),
         ({"seeds": (0, 0)}, "a seed was given twice"),
         ({"seeds": (-1,)}, "a seed is a whole number from 0, not -1"),
@@ -316,6 +358,186 @@ def test_a_wrong_experiment_is_refused(changes: dict[str, Any], said: str) -> No
     with pytest.raises(UserError) as refused:
         quadratic(**changes)
     assert said in str(refused.value)
+
+
+# Mistakes in classes of one's own
+
+
+class Own(fedawe.tasks.Task):
+    """A task as anybody would write it: the number of clients is set in `__init__`."""
+
+    def __init__(self, clients: Any = 3, width: int = 2) -> None:
+        if clients is not None:
+            self.clients = clients
+        self.width = width
+
+    def initial(self, seed: int) -> Tensor:
+        return torch.zeros(2)
+
+    def batches(self, work: Any) -> Any:
+        return None
+
+    def gradients(self, x: Tensor, batches: Any, step: int) -> Tensor:
+        return torch.ones(len(x), self.width)
+
+    def evaluate(self, x: Tensor) -> Any:
+        return {"loss": float(x.sum())}
+
+
+class OneByOne(Own):
+    """A task that trains one client at a time."""
+
+    def gradients(self, x: Tensor, batches: Any, step: int) -> Tensor:
+        return torch.ones(1, self.width)
+
+
+@dataclasses.dataclass(frozen=True)
+class Verbs:
+    """An algorithm with four verbs and perhaps a fault."""
+
+    fault: str = ""
+
+    def init(self, x0: Tensor, m: int) -> Any:
+        found = {"dict": {"x": x0, "t": -1}, "none": None, "plain": Plain(x0, m)}
+        return found.get(self.fault, ServerState(-1, m, x0))
+
+    def start(self, state: Any, A: Tensor) -> Any:
+        return None if self.fault == "start" else state.x.repeat(len(A), 1)
+
+    def aggregate(self, state: Any, t: int, A: Tensor, G: Tensor) -> Any:
+        wrong = {"forgets": None, "other": {"t": t}, "stays": state}
+        return wrong[self.fault] if self.fault in wrong else state.after(t)
+
+    def model(self, state: Any) -> Any:
+        return None if self.fault == "model" else state.x
+
+
+class Plain:
+    """Everything that a state has, but no dataclass."""
+
+    def __init__(self, x0: Tensor, m: int) -> None:
+        self.t, self.m, self.x, self.latest = -1, m, x0, x0
+
+
+class Absorbing(Verbs):
+    def absorb(self, state: Any, t: int, A: Tensor, upload: Any) -> Any:
+        return None
+
+
+class Times(fedawe.Dynamics):
+    def __init__(self, found: Any) -> None:
+        self.found = found
+
+    def trajectory(self, t: Any, p: Any) -> Any:
+        return self.found(t, p)
+
+
+class Alone:
+    """Dynamics that have nothing but `probabilities`."""
+
+    def probabilities(self, t: Any, p: Any) -> Any:
+        return np.where(np.asarray(t)[..., None] == 7, 1.5, 0.5) * np.ones(len(p))
+
+
+class Late(Times):
+    def available(self, seed: int, t: int, p: Any, before: Any) -> Any:
+        return np.ones(len(p), dtype=bool)
+
+
+class Short(fedawe.Stationary):
+    def available(self, seed: int, t: int, p: Any, before: Any) -> Any:
+        return np.ones(2, dtype=bool)
+
+
+def own(**changes: Any) -> fedawe.Experiment:
+    fields: dict[str, Any] = {
+        "task": Own(), "algorithms": {"a": Verbs()}, "availability": fedawe.Stationary(), "p": 0.9, "rounds": 10,
+        "seeds": (0,),
+    }  # fmt: skip
+    return fedawe.Experiment(**{**fields, **changes})
+
+
+def test_a_task_may_set_its_number_of_clients_when_it_is_made(tmp_path: Path) -> None:
+    assert own().run(tmp_path / "out").frame().shape[0] > 0
+    check_task(Own())
+
+
+def test_a_task_that_trains_one_client_at_a_time_is_never_stacked(tmp_path: Path) -> None:
+    own(task=OneByOne()).run(tmp_path / "out")
+    header = json.loads((tmp_path / "out" / "a" / "seed-0" / "record.jsonl").read_text().splitlines()[0])
+    assert header["stacked"] is False
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"task": Own(None)}, "Own does not say how many clients it has; give it `clients`, as in self.clients = 10"),
+        ({"task": Own("3")}, "Own.clients is '3'; expected the number of clients, a whole number from 1"),
+        ({"task": Own(width=3)}, "Own.gradients returned a tensor of shape [1, 3] for x of shape [1, 2]; expected"),
+        ({"algorithms": {"a": Verbs("dict")}}, "Verbs.init returned a dict, which has no t, m, latest; expected"),
+        ({"algorithms": {"a": Verbs("none")}}, "Verbs.init returned None; expected a dataclass with t, m and latest"),
+        ({"algorithms": {"a": Verbs("plain")}}, "Verbs.init returned a Plain, which is no dataclass"),
+        ({"algorithms": {"a": fedawe.FedAvgM(rule=Verbs("dict"))}}, "Verbs.init returned a dict, which has no t"),
+        ({"algorithms": {"a": Verbs("start")}}, "Verbs.start returned NoneType for one client; expected a tensor of"),
+        ({"algorithms": {"a": Verbs("model")}}, "Verbs.model returned NoneType; expected a tensor of shape [2]"),
+        (
+            {"availability": Times(lambda t, p: np.ones(5))},
+            "Times.trajectory returned an array of shape [5] for 3 clients; expected one number per client, [3] or",
+        ),
+        ({"availability": Times(lambda t, p: None)}, "Times gives client 0 the probability nan in round 0"),
+        (
+            {"availability": Times(lambda t, p: np.where(t == 4, np.nan, p))},
+            "Times gives client 0 the probability nan in round 4; expected a number in [0, 1]",
+        ),
+        (
+            {"availability": Late(lambda t, p: np.where(t == 4, np.nan, p))},
+            "Late gives client 0 the probability nan in round 4; expected a number in [0, 1]",
+        ),
+        ({"availability": Alone()}, "Alone gives client 0 the probability 1.5 in round 7; expected a number in [0, 1]"),
+        ({"availability": Short()}, "Short.available returned an array of shape [2] in round 0; expected whether"),
+        ({"task": lambda seed: torch.nn.Linear(2, 2)}, "task(seed) returned a Linear; expected a fedawe.tasks.Task;"),
+    ],
+)
+def test_a_mistake_in_a_class_of_ones_own_is_named_before_anything_is_written(
+    changes: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    with pytest.raises(UserError) as refused:
+        own(**changes).run(tmp_path / "out")
+    assert said in str(refused.value)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "said"),
+    [
+        (Verbs("forgets"), "Verbs.aggregate returned None in round 0; expected the state after the round, a Server"),
+        (Verbs("other"), "Verbs.aggregate returned a dict in round 0; expected the state after the round, a Server"),
+        (Verbs("stays"), "Verbs.aggregate returned a ServerState with t = -1 in round 0; expected t = 0, as state."),
+        (Absorbing(), "Absorbing.absorb returned None in round 0; expected the state after the round"),
+        (fedawe.FedAvgM(rule=Verbs("forgets")), "Verbs.aggregate returned None in round 0"),
+    ],
+)
+def test_a_round_without_a_state_after_it_is_named(algorithm: Any, said: str) -> None:
+    trace = fedawe.Trace(np.ones((2, 3), dtype=bool))
+    with pytest.raises(UserError) as refused:
+        next(fedawe.simulate(Own(), algorithm, trace, fedawe.Local(), seed=0))
+    assert said in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"trackers": Tool()}, "trackers is a Tool; expected a list, as in trackers=[...]"),
+        ({"jobs": "2"}, "jobs is '2'; expected a whole number from 1"),
+        ({"workers": 1.5}, "workers is 1.5; expected a whole number from 1"),
+        ({"checkpoint_every": None}, "checkpoint_every is None; expected a whole number from 1"),
+    ],
+)
+def test_a_wrong_way_to_run_is_refused(changes: dict[str, Any], said: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError) as refused:
+        quadratic().run(tmp_path / "out", **changes)
+    assert said in str(refused.value)
+    assert not (tmp_path / "out").exists()
 
 
 def test_probabilities_must_fit_the_clients(tmp_path: Path) -> None:

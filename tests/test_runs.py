@@ -1,22 +1,29 @@
 """Runs on disk: whatever interrupts them, the same call again ends with the same bits."""
 
 import dataclasses
+import importlib
 import json
+import linecache
+import math
 import multiprocessing
 import os
 import random
+import re
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import safetensors.torch
 import torch
 from children import Child
 
 import fedawe
+from fedawe.core.describe import described
 from fedawe.core.errors import UserError
 from fedawe.experiments import checkpoint, schedule
 from fedawe.experiments import folder as folders
@@ -572,3 +579,134 @@ def test_a_command_that_was_overtaken_does_not_change_the_experiment(tmp_path, m
     with pytest.raises(UserError, match="holds an experiment with evaluate_every = 1, not 4"):
         execute(out, settings=settings)
     execute(out, settings=dataclasses.replace(settings, evaluate_every=1))  # it can still go on
+
+
+# What a task's evaluate returns
+
+
+class Measured(fedawe.Quadratic):
+    """A task whose evaluation is given."""
+
+    metrics = (fedawe.Metric("distance", better="lower", decides=True), fedawe.Metric("other", better=None))
+    returned = staticmethod(lambda x: {})
+
+    def evaluate(self, x):
+        return self.returned(x)
+
+
+def measured(returned, metrics=Measured.metrics):
+    kind = type("Measured", (Measured,), {"returned": staticmethod(returned), "metrics": metrics})
+    return fedawe.Experiment(
+        task=lambda seed: kind(torch.zeros(3, 1)),
+        algorithms={"FedAWE": fedawe.FedAWE()},
+        availability=fedawe.Stationary(),
+        p=[0.5] * 3,
+        rounds=4,
+        seeds=(0,),
+        evaluate_every=1,
+    )
+
+
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [
+        (lambda x: None, "Measured.evaluate returned NoneType; expected a dict of numbers by name"),
+        (lambda x: {"distance": "near", "other": 0.0}, "Measured.evaluate: distance is 'near'; expected a number"),
+        (lambda x: {"distanz": 0.0, "other": 0.0}, "Measured declares the metrics distance, which evaluate does not"),
+        (lambda x: {"distance": float("nan"), "other": 0.0}, "gives distance = nan for the initial model"),
+    ],
+)
+def test_an_evaluation_that_cannot_be_used_is_refused(tmp_path, returned, message):
+    with pytest.raises(UserError, match=re.escape(message)):
+        measured(returned).run(tmp_path / "out")
+
+
+def test_only_one_metric_decides(tmp_path):
+    two = tuple(fedawe.Metric(name, decides=True) for name in ("a", "b"))
+    with pytest.raises(UserError, match="a, b all have decides=True; expected one of them"):
+        measured(lambda x: {"a": 0.0, "b": 0.0}, two).run(tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_numbers_of_libraries_are_numbers_and_undeclared_ones_may_be_missing(tmp_path):
+    """As an area under a curve that is not defined for some model."""
+    given = {"distance": torch.tensor(1.5), "other": np.float32(2.0), "auc": float("nan"), "each": np.array([1.0, 2.0])}
+    results = measured(lambda x: given).run(tmp_path / "out")
+    (record,) = [run.record for run in results.runs.runs]
+    assert record.status == "complete"
+    assert len(record.evaluations) == 5
+    for line in record.evaluations:
+        assert (line["distance"], line["other"], line["auc"], line["each"]) == (1.5, 2.0, None, [1.0, 2.0])
+        assert (line["latest_distance"], line["latest_auc"]) == (1.5, None)
+    assert results.frame()["auc"].isna().all()
+    results.report(tmp_path / "report.html")
+
+
+def test_a_declared_number_that_is_not_finite_ends_the_run(tmp_path):
+    """x-bar and the last aggregate are evaluated each time: the fifth call is after the second round."""
+    calls = iter(range(100))
+    returned = lambda x: {"distance": 0.0 if next(calls) < 4 else math.inf, "other": 0.0}  # noqa: E731
+    (run,) = measured(returned).run(tmp_path / "out").runs.runs
+    assert run.status == "diverged"
+    assert "distance is not finite after 2 rounds" in run.message
+
+
+# Base probabilities
+
+
+@pytest.mark.parametrize("p", [[0.5, 30.0, 0.5], -5.0])
+def test_a_base_probability_is_one(p):
+    with pytest.raises(UserError, match=r"p of client [01] is (30|-5); expected a probability from 0 to 1"):
+        dataclasses.replace(measured(lambda x: {}), p=p)
+
+
+# A changed definition
+
+MODULE = """
+from fedawe import FedAvg
+from helping_x import halved
+import constants_x as constants
+
+FACTOR = 1.0
+UNUSED = 0
+
+class Base(FedAvg):
+    def aggregate(self, state, t, A, G):
+        return super().aggregate(state, t, A, halved(G) * FACTOR * constants.TWO)
+
+class Mine(Base):
+    'A rule.'
+"""
+
+
+@pytest.mark.parametrize(
+    ("file", "before", "after", "noticed"),
+    [
+        ("rules", "FACTOR = 1.0", "FACTOR = 0.5", True),
+        ("rules", "G) * FACTOR", "G) * FACTOR * 3", True),
+        ("rules", "UNUSED = 0", "UNUSED = 1", False),
+        ("rules", "'A rule.'", "'Another text.'", False),
+        ("helping", "HALF = 0.5", "HALF = 0.25", True),
+        ("helping", "HALF = 0.5", "HALF = 0.5  # a half", False),
+        ("constants", "TWO = 2", "TWO = 1 + 2", True),
+    ],
+)
+def test_whatever_a_class_is_made_from_belongs_to_its_definition(tmp_path, monkeypatch, file, before, after, noticed):
+    monkeypatch.syspath_prepend(tmp_path)
+    found = []
+    for now in (before, after):
+        texts = {
+            "rules": MODULE,
+            "helping": "HALF = 0.5\n\ndef halved(G):\n    return HALF * G\n",
+            "constants": "TWO = 2\nTHREE = TWO + 1\n",
+        }
+        texts[file] = texts[file].replace(before, now)
+        for name, text in texts.items():
+            (tmp_path / f"{name}_x.py").write_text(text, encoding="utf-8")
+        shutil.rmtree(tmp_path / "__pycache__", ignore_errors=True)
+        importlib.invalidate_caches()
+        linecache.clearcache()
+        found.append(described(importlib.import_module("rules_x").Mine())["definition"])
+        for name in texts:
+            del sys.modules[f"{name}_x"]
+    assert (found[0] != found[1]) == noticed

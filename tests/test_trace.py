@@ -340,7 +340,7 @@ ROUNDS_HEAD, INTERVALS_HEAD = "round,client\n", "client,start,end\n"
 )
 def test_a_bad_line_is_refused_with_its_file_and_its_number(tmp_path: Path, text: str, line: int, message: str) -> None:
     with pytest.raises(fedawe.UserError, match=message) as refusal:
-        load_csv(tmp_path, text, round_seconds=5)
+        load_csv(tmp_path, text, round_seconds=5 if "start" in text else None)
     assert str(refusal.value).startswith(f"{tmp_path / 'log.csv'}:{line}: ")
     assert "\n" not in str(refusal.value)
 
@@ -353,6 +353,7 @@ def test_a_bad_line_is_refused_with_its_file_and_its_number(tmp_path: Path, text
         (INTERVALS_HEAD + "3,0,1\n", {"clients": 3, "round_seconds": 1}, ":2: client 3 is unknown"),
         (INTERVALS_HEAD + "0,0,10\n", {}, "length of a round; received None"),
         (INTERVALS_HEAD + "0,0,10\n", {"round_seconds": 0}, "length of a round; received 0"),
+        ("round,client\n0,0\n", {"round_seconds": 5}, "round_seconds is 5, but the trace is one of rounds"),
         (INTERVALS_HEAD + "0,0,10\n", {"round_seconds": -1.0}, "length of a round; received -1"),
         (INTERVALS_HEAD + "0,0,10\n", {"round_seconds": float("nan")}, "length of a round; received nan"),
         (ROUNDS_HEAD, {}, "empty"),

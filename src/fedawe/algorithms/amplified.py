@@ -6,7 +6,7 @@ from typing import Any
 from torch import Tensor
 
 from fedawe.algorithms.base import Algorithm, State, check_whole, skipped_rounds_are_empty
-from fedawe.algorithms.exchange import Upload, absorb, in_order
+from fedawe.algorithms.exchange import Upload, absorb, first_state, in_order
 from fedawe.algorithms.fedavg import FedAvg
 from fedawe.algorithms.wrapper import NestedState, Wrapper, check_rule
 from fedawe.core.errors import UserError
@@ -54,7 +54,7 @@ class Amplified(Wrapper[AmplifiedState]):
 
     def init(self, x0: Tensor, m: int) -> AmplifiedState:
         """x_prev = x^0."""
-        own: State = self.rule.init(x0, m)
+        own: State = first_state(self.rule, x0, m)
         own.with_model(own.latest)  # refuses a rule without a global model
         return AmplifiedState(own.t, m, own, own.latest.clone())
 

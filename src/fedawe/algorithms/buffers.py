@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fedawe.algorithms.base import Algorithm, State, is_whole, known_clients
-from fedawe.algorithms.exchange import Broadcast, Upload, absorb
+from fedawe.algorithms.exchange import Broadcast, Upload, absorb, first_state
 from fedawe.algorithms.facts import is_private, name_of, statistics_of
 from fedawe.algorithms.wrapper import NestedState, Wrapper
 from fedawe.core.errors import UserError
@@ -68,7 +68,7 @@ class WithBuffers(Wrapper[BufferedState]):
         buffers = x0[-self.b :].detach().clone()
         if not torch.isfinite(buffers).all():
             raise UserError("x0 has buffers that are not finite")
-        own: State = self.rule.init(x0[: -self.b], m)
+        own: State = first_state(self.rule, x0[: -self.b], m)
         return BufferedState(own.t, m, own, buffers)
 
     def start(self, state: BufferedState, A: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fedawe.algorithms.base import Algorithm, State, check_whole, known_clients
-from fedawe.algorithms.exchange import Broadcast, Upload, absorb, choose, in_order
+from fedawe.algorithms.exchange import Broadcast, Upload, absorb, choose, first_state, in_order
 from fedawe.algorithms.facts import is_linear, is_private, name_of
 from fedawe.algorithms.fedavg import FedAvg
 from fedawe.algorithms.wrapper import NestedState, Wrapper, check_rule
@@ -192,7 +192,7 @@ class Chosen(Wrapper[ChosenState]):
 
     def init(self, x0: Tensor, m: int) -> ChosenState:
         """Nobody has been active."""
-        own: State = self.rule.init(x0, m)
+        own: State = first_state(self.rule, x0, m)
         tau = torch.full((m,), -1, dtype=torch.int64, device=own.latest.device)
         return ChosenState(own.t, m, own, tau, torch.zeros_like(tau), own.latest.new_full((m,), -1.0))
 

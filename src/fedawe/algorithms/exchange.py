@@ -8,7 +8,7 @@ An algorithm that has one of these methods is asked; every other algorithm behav
 rounds (the simulator, the audit, a Flower strategy) calls the functions of this module.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, is_dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -68,7 +68,44 @@ def broadcast(algorithm: Algorithm[S], state: S, t: int, A: Tensor) -> Broadcast
 def absorb(algorithm: Algorithm[S], state: S, t: int, A: Tensor, upload: Upload) -> S:
     """The state after round t, in which the clients A [k] returned `upload`."""
     own = getattr(algorithm, "absorb", None)
-    return algorithm.aggregate(state, t, A, upload.G) if own is None else own(state, t, A, upload)
+    after: S = algorithm.aggregate(state, t, A, upload.G) if own is None else own(state, t, A, upload)
+    if type(after) is not type(state) or after.t != t:
+        verb = "aggregate" if own is None else "absorb"
+        raise UserError(_no_state_after(f"{type(algorithm).__name__}.{verb}", after, state, t))
+    return after
+
+
+def _no_state_after(verb: str, after: Any, state: State, t: int) -> str:
+    """What is wrong with what an algorithm returned in the place of its state after round t."""
+    kind = type(state).__name__
+    if after is None:
+        return f"{verb} returned None in round {t}; expected the state after the round, a {kind}: is a return missing?"
+    if type(after) is not type(state):
+        return f"{verb} returned a {type(after).__name__} in round {t}; expected the state after the round, a {kind}"
+    return f"{verb} returned a {kind} with t = {after.t!r} in round {t}; expected t = {t}, as state.after(t) gives"
+
+
+def first_state(algorithm: Algorithm[S], x0: Tensor, m: int) -> S:
+    """The state before round 0, checked: x0 [d], m clients."""
+    state = algorithm.init(x0, m)
+    check_state(algorithm, state)
+    return state
+
+
+def check_state(algorithm: Any, state: Any) -> None:
+    """Refuses a state, as `init` returned it, with which no round can begin or of which no checkpoint can be made."""
+    verb = f"{type(algorithm).__name__}.init"
+    expected = "expected a dataclass with t, m and latest, such as fedawe.algorithms.base.ServerState(t=-1, m=m, x=x0)"
+    if state is None:
+        raise UserError(f"{verb} returned None; {expected}: is a return missing?")
+    missing = [name for name in ("t", "m", "latest") if not hasattr(state, name)]
+    if missing:
+        raise UserError(f"{verb} returned a {type(state).__name__}, which has no {', '.join(missing)}; {expected}")
+    latest = state.latest
+    if not is_dataclass(state):
+        raise UserError(f"{verb} returned a {type(state).__name__}, which is no dataclass; {expected}")
+    if not isinstance(latest, Tensor) or latest.ndim != 1:
+        raise UserError(f"{verb} returned a {type(state).__name__} whose latest is no vector [d]; {expected}")
 
 
 def chooses(algorithm: Any) -> bool:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from fedawe.algorithms.base import Algorithm, State, check_fraction, check_positive, skipped_rounds_are_empty
-from fedawe.algorithms.exchange import Upload, absorb, in_order
+from fedawe.algorithms.exchange import Upload, absorb, first_state, in_order
 from fedawe.algorithms.fedavg import FedAvg
 from fedawe.algorithms.wrapper import NestedState, Wrapper, check_rule
 
@@ -52,7 +52,7 @@ class FedAvgM(Wrapper[MomentumState]):
 
     def init(self, x0: Tensor, m: int) -> MomentumState:
         """No momentum."""
-        own: State = self.rule.init(x0, m)
+        own: State = first_state(self.rule, x0, m)
         own.with_model(own.latest)  # refuses a rule without a global model
         return MomentumState(own.t, m, own, torch.zeros_like(own.latest))
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fedawe.algorithms.base import Algorithm, State, check_fraction, check_positive, skipped_rounds_are_empty
-from fedawe.algorithms.exchange import Upload, absorb, in_order
+from fedawe.algorithms.exchange import Upload, absorb, first_state, in_order
 from fedawe.algorithms.fedavg import FedAvg
 from fedawe.algorithms.wrapper import NestedState, Wrapper, check_rule
 
@@ -40,7 +40,7 @@ class _FedOpt(Wrapper[MomentsState]):
 
     def init(self, x0: Tensor, m: int) -> MomentsState:
         """m1 = 0 and V = tau^2."""
-        own: State = self.rule.init(x0, m)
+        own: State = first_state(self.rule, x0, m)
         own.with_model(own.latest)  # refuses a rule without a global model
         zero = torch.zeros_like(own.latest)
         return MomentsState(own.t, m, own, zero, zero + self.tau**2)

@@ -17,7 +17,7 @@ from fedawe.algorithms.base import (
     is_whole,
     skipped_rounds_are_empty,
 )
-from fedawe.algorithms.exchange import Upload, in_order
+from fedawe.algorithms.exchange import Upload, first_state, in_order
 from fedawe.algorithms.facts import name_of
 from fedawe.algorithms.fedavg import FedAvg
 from fedawe.algorithms.robust import bounded
@@ -100,7 +100,7 @@ class Private(Wrapper[PrivateState]):
 
     def init(self, x0: Tensor, m: int) -> PrivateState:
         """Nobody has been active."""
-        own: State = self.rule.init(x0, m)
+        own: State = first_state(self.rule, x0, m)
         if self.denominator is not None and not hasattr(own, "x"):
             raise UserError(
                 f"denominator is {self.denominator:g}, but {name_of(self.rule)} averages the models that its active "

@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from fedawe.algorithms.base import Algorithm, State, known_clients
-from fedawe.algorithms.exchange import Upload, absorb
+from fedawe.algorithms.exchange import Upload, absorb, first_state
 from fedawe.algorithms.versions import Versions
 from fedawe.algorithms.wrapper import NestedState, Wrapper
 
@@ -38,7 +38,7 @@ class Received(Wrapper[ReceivedState]):
 
     def init(self, x0: Tensor, m: int) -> ReceivedState:
         """Everyone holds x0."""
-        own: State = self.rule.init(x0, m)
+        own: State = first_state(self.rule, x0, m)
         return ReceivedState(own.t, m, own, Versions.of(own.latest.clone(), m))
 
     def absorb(self, state: ReceivedState, t: int, A: Tensor, upload: Upload) -> ReceivedState:

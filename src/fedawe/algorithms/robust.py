@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fedawe.algorithms.base import Algorithm, State, check_positive, skipped_rounds_are_empty
-from fedawe.algorithms.exchange import Upload, in_order
+from fedawe.algorithms.exchange import Upload, first_state, in_order
 from fedawe.algorithms.facts import name_of
 from fedawe.algorithms.fedavg import FedAvg
 from fedawe.algorithms.wrapper import NestedState, Wrapper, check_averages
@@ -144,7 +144,7 @@ class Robust(Wrapper[NestedState]):
 
     def init(self, x0: Tensor, m: int) -> NestedState:
         """The rule's."""
-        own: State = self.rule.init(x0, m)
+        own: State = first_state(self.rule, x0, m)
         return NestedState(own.t, m, own)
 
     def absorb(self, state: NestedState, t: int, A: Tensor, upload: Upload) -> NestedState:

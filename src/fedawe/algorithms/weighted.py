@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from fedawe.algorithms.base import Algorithm, State
-from fedawe.algorithms.exchange import Upload, absorb, asked_for, in_order
+from fedawe.algorithms.exchange import Upload, absorb, asked_for, first_state, in_order
 from fedawe.algorithms.facts import name_of
 from fedawe.algorithms.fedavg import FedAvg
 from fedawe.algorithms.wrapper import NestedState, Wrapper, check_rule
@@ -68,7 +68,7 @@ class Weighted(Wrapper[NestedState]):
             )
         if self.weights is not None and len(self.weights) != m:
             raise UserError(f"weights has {len(self.weights)} numbers for {m} clients")
-        own: State = self.rule.init(x0, m)
+        own: State = first_state(self.rule, x0, m)
         return NestedState(own.t, m, own)
 
     def absorb(self, state: NestedState, t: int, A: Tensor, upload: Upload) -> NestedState:

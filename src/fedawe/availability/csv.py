@@ -39,6 +39,7 @@ def read_csv(path: Path, round_seconds: float | None, rounds: int | None, client
         clients = clients or _whole(said.get("clients", ""), "clients", path, number)
         number, header = next(lines, (number, []))
     if header == ["round", "client"]:
+        check_no_seconds(path, round_seconds)
         return _from_rounds(path, lines, rounds, clients)
     if header == ["client", "start", "end"]:
         if round_seconds is None or not 0 < round_seconds < math.inf:
@@ -49,6 +50,15 @@ def read_csv(path: Path, round_seconds: float | None, rounds: int | None, client
         f"{path}:{number}: expected a header 'round,client' or 'client,start,end', not {got!r}; a log of another form "
         "becomes a trace with fedawe audit LOG --save trace.npz"
     )
+
+
+def check_no_seconds(path: Path, round_seconds: float | None) -> None:
+    """Refuses the length of a round for a trace whose rounds are counted."""
+    if round_seconds is not None:
+        raise UserError(
+            f"{path}: round_seconds is {round_seconds:g}, but the trace is one of rounds and not of intervals in "
+            "seconds; omit it (--round-seconds)"
+        )
 
 
 def _lines(path: Path) -> Iterator[tuple[int, list[str]]]:

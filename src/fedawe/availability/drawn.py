@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedawe.availability.dynamics import Array, Dynamics, Mask
+from fedawe.availability.dynamics import Array, Dynamics, Mask, chances
+from fedawe.core.errors import UserError
 
 SAMPLED = 64  # rounds from which the needs of a long trace are estimated
 
@@ -59,7 +60,13 @@ class Drawn:
         # An object that has nothing but `probabilities` is drawn independently, round by round.
         available = getattr(type(self.dynamics), "available", Dynamics.available)
         row = np.empty(len(self.base), dtype=bool)
-        row[:] = available(self.dynamics, self.seed, t, self.base, before)
+        found = available(self.dynamics, self.seed, t, self.base, before)
+        if np.shape(found) != row.shape:
+            raise UserError(
+                f"{type(self.dynamics).__name__}.available returned {_kind(found)} in round {t}; expected whether each "
+                f"client is available, {list(row.shape)}"
+            )
+        row[:] = found
         row.flags.writeable = False
         return row
 
@@ -75,7 +82,11 @@ class Drawn:
 
     def __getitem__(self, t: int) -> torch.Tensor:
         """The probabilities of round t, [m] float64: a table [T, m] of which only one row is ever there."""
-        return torch.from_numpy(np.array(self.dynamics.probabilities(t, self.base), dtype=np.float64))
+        return torch.from_numpy(np.array(chances(self.dynamics, t, self.base)))
+
+    def probabilities(self) -> Array:
+        """Those of all rounds, [T, m]."""
+        return chances(self.dynamics, np.arange(self.rounds), self.base)
 
     def _sampled(self) -> list[int]:
         spread = np.linspace(0, self.rounds - 1, SAMPLED).astype(int).tolist()
@@ -95,3 +106,7 @@ class Drawn:
         """How many clients are available in a round at most: estimated from some rounds, with six deviations."""
         mean = max(float(self[t].sum()) for t in self._sampled())
         return min(len(self.base), int(np.ceil(mean + 6 * np.sqrt(mean))))
+
+
+def _kind(found: Any) -> str:
+    return f"an array of shape {list(found.shape)}" if isinstance(found, np.ndarray) else type(found).__name__

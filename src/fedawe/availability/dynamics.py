@@ -49,15 +49,46 @@ class Dynamics(ABC):
         if rounds.dtype.kind not in "iu" or rounds.ndim > 1 or (rounds < 0).any():
             raise UserError(f"a round must be a whole number from 0 (or an array of them), not {t!r}")
         base = as_probabilities(p)
-        out = np.clip(self.trajectory(rounds[..., None], base), 0.0, 1.0)
-        out = np.broadcast_to(out, (*rounds.shape, len(base))).copy()
+        out = np.clip(_numbers(self, self.trajectory(rounds[..., None], base), (*rounds.shape, len(base))), 0.0, 1.0)
         return torch.as_tensor(out, dtype=p.dtype, device=p.device) if isinstance(p, torch.Tensor) else out
 
     def available(self, seed: int, t: int, p: Array, before: Mask | None) -> Mask:
         """Which clients are available in round t [m]; `before` says so of round t-1, and only Markov reads it."""
         del before
-        chance: Array = self.probabilities(t, p)
-        return rng(seed, "availability", t).random(len(p)) < chance
+        return rng(seed, "availability", t).random(len(p)) < chances(self, t, p)
+
+
+def chances(dynamics: Any, t: Any, p: Array) -> Array:
+    """The probabilities that dynamics, perhaps of the user's own, give in round t [m] or rounds t [T, m], checked."""
+    found, shape = dynamics.probabilities(t, p), (*np.shape(t), len(p))
+    try:
+        out: Array = np.asarray(found, dtype=np.float64)
+    except (TypeError, ValueError):
+        out = np.empty(0)
+    name = type(dynamics).__name__
+    if out.shape != shape:
+        got = f"an array of shape {list(np.shape(found))}" if isinstance(found, np.ndarray) else type(found).__name__
+        raise UserError(f"{name}.probabilities returned {got}; expected one number per client, {list(shape)}")
+    if not ((out >= 0) & (out <= 1)).all():  # also refuses NaN
+        *row, client = np.argwhere(~((out >= 0) & (out <= 1)))[0].tolist()
+        when = np.asarray(t)[tuple(row)]
+        raise UserError(
+            f"{name} gives client {client} the probability {out[(*row, client)]:g} in round {when}; expected a number "
+            "in [0, 1]"
+        )
+    return out
+
+
+def _numbers(dynamics: Any, found: Any, shape: tuple[int, ...]) -> Array:
+    """What a `trajectory` returned, one number per client; its shape may be one that numpy broadcasts."""
+    try:
+        return np.broadcast_to(np.asarray(found, dtype=np.float64), shape)
+    except (TypeError, ValueError):
+        got = f"an array of shape {list(np.shape(found))}" if isinstance(found, np.ndarray) else type(found).__name__
+        raise UserError(
+            f"{type(dynamics).__name__}.trajectory returned {got} for {shape[-1]} clients; expected one number per "
+            f"client, {list(shape)} or what broadcasts to it"
+        ) from None
 
 
 def as_probabilities(p: Any) -> Array:
@@ -71,6 +102,15 @@ def as_probabilities(p: Any) -> Array:
     if not np.isfinite(base).all():
         client = int(np.flatnonzero(~np.isfinite(base))[0])
         raise UserError(f"the probability of client {client} is {base[client]}; expected a number in [0, 1]")
+    return base
+
+
+def as_base_probabilities(p: Any) -> Array:
+    """p [m] as float64, where it is what a user says: refused outside [0, 1]."""
+    base = as_probabilities(p)
+    wrong = np.flatnonzero((base < 0) | (base > 1))
+    if len(wrong):
+        raise UserError(f"p of client {wrong[0]} is {base[wrong[0]]:g}; expected a probability from 0 to 1")
     return base
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from fedawe.availability.csv import read_csv, to_csv
+from fedawe.availability.csv import check_no_seconds, read_csv, to_csv
 from fedawe.availability.drawn import Drawn
 from fedawe.availability.dynamics import Array, Dynamics, Mask, as_probabilities
 from fedawe.core.errors import UserError
@@ -98,7 +98,7 @@ class Trace:
         """The probabilities [T, m] behind it, if known; eight times as large as `on`, so computed when asked for."""
         if self._p is None and self._drawn is not None:
             self._check_room(3 * 8)  # they are computed, checked and kept
-            self._p = self._checked(self._drawn.dynamics.probabilities(np.arange(self.rounds), self._drawn.base))
+            self._p = self._checked(self._drawn.probabilities())
         return self._p
 
     @property
@@ -230,6 +230,7 @@ class Trace:
             return cls(read_csv(path, round_seconds, rounds, clients))
         if path.suffix != ".npz":
             raise UserError(f"{path}: a trace is a .npz or .csv file")
+        check_no_seconds(path, round_seconds)
         arrays = read_npz(path)
         if "on" not in arrays:
             raise UserError(f"{path}: has no array 'on' [rounds, clients], only {sorted(arrays) or 'nothing'}")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from fedawe.core.errors import UserError
-from fedawe.experiments.flags import File, Names, Word
+from fedawe.experiments.flags import File, MaybeNames, Word
 
 if TYPE_CHECKING:
     from fedawe.tasks.data.sets import Report
@@ -67,7 +67,7 @@ class DataListCommand:
 class DataCheckCommand:
     """Compute the checksums of the data sets that are kept again, and compare them."""
 
-    names: tyro.conf.Positional[Names] = ()
+    names: tyro.conf.Positional[MaybeNames] = ()
     """which (default: all)"""
     data: File = None
     """where data sets are kept (default: FEDAWE_DATA, or fedawe in the user's cache folder)"""

@@ -113,7 +113,7 @@ def run_shown(
         if run.status == "diverged":
             print(f"fedawe: {run.message}", file=sys.stderr)
     complete = sum(run.status == "complete" for run in found)
-    already = "" if shown.worked else " (they were already)"
+    already = "" if shown.worked or complete < len(found) else " (they were already)"
     print(f"{complete} of {len(found)} runs complete in {out}{already}")
     for line in {_computed(run.record.header) for run in found if run.record.header.get("executor")}:
         print(line)

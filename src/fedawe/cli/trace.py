@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from rich.console import Console
 from rich.table import Table
 
-from fedawe.availability.dynamics import DYNAMICS, class_weights
+from fedawe.availability.dynamics import DYNAMICS, as_base_probabilities, class_weights
 from fedawe.availability.trace import Trace
 from fedawe.core.errors import UserError
 from fedawe.core.files import new_folder, write_atomically
@@ -49,7 +49,7 @@ class Draw:
         if self.seed < 0:
             raise UserError(f"a seed is a whole number from 0, not {self.seed}")
         phi = class_weights(10, rng(self.seed, "phi"))
-        p = self.p or tuple(phi[np.arange(self.clients) % 10])
+        p = as_base_probabilities(self.p) if self.p else tuple(phi[np.arange(self.clients) % 10])
         trace = Trace.draw(spec.build(), np.broadcast_to(p, self.clients), self.rounds, self.seed)
         new_folder(self.out.parent)
         trace.save(self.out)

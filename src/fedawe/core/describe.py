@@ -1,17 +1,15 @@
 """What an experiment is made from, as fields that a file can hold: class, hyper-parameters, and the definition.
 
-A class or function that is not part of this package is stored with a checksum of its source code (comments, layout and
-docstrings do not matter), so that a changed definition is noticed.
+A class or function that is not part of this package is stored with a checksum of its source code (`definitions`), so
+that a changed definition is noticed.
 """
 
-import ast
 import dataclasses
 import functools
 import hashlib
 import importlib
 import inspect
 import math
-import textwrap
 from collections.abc import Mapping, Set
 from pathlib import Path
 from typing import Any
@@ -19,6 +17,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from fedawe.core.definitions import definition
 from fedawe.core.errors import UserError
 
 Fields = dict[str, Any]
@@ -109,26 +108,9 @@ def path_of(thing: Any) -> str:
 
 def _named(kind: str, thing: Any) -> Fields:
     out = {kind: path_of(thing)}
-    if out[kind].partition(":")[0].partition(".")[0] != "fedawe" and (definition := _definition(thing)) is not None:
-        out["definition"] = definition
+    if (checksum := definition(thing)) is not None:
+        out["definition"] = checksum
     return out
-
-
-def _definition(thing: Any) -> str | None:
-    """A checksum of the source code without comments, layout and docstrings; None where there is no source."""
-    try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(thing)))
-    except (OSError, TypeError, SyntaxError):  # typed at a prompt, built in, or a lambda in the middle of a line
-        return None
-    for node in ast.walk(tree):
-        body = getattr(node, "body", None)
-        if isinstance(body, list) and body and _is_docstring(body[0]):
-            body[0] = ast.Pass()
-    return hashlib.sha256(ast.dump(tree).encode()).hexdigest()[:16]
-
-
-def _is_docstring(node: ast.AST) -> bool:
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
 
 
 def short(value: Any, name: str = "") -> str:

@@ -50,8 +50,9 @@ def existing_file(path: Path) -> Path:
 
 def read_npz(path: Path) -> dict[str, npt.NDArray[Any]]:
     """All arrays of an npz file; nothing in it is ever executed, and what would fill the memory is not expanded."""
+    existing_file(path)
     try:
-        with existing_file(path).open("rb") as raw:
+        with path.open("rb") as raw:
             with zipfile.ZipFile(raw) as archive:
                 expanded = sum(member.file_size for member in archive.infolist())
             check_expansion(path, expanded, "save it without compression (numpy.savez instead of savez_compressed)")

@@ -2,8 +2,10 @@
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Collection, Sequence
+import itertools
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, get_origin
 
 import numpy as np
@@ -20,9 +22,10 @@ from fedawe.core.memory import MOST, check_room
 from fedawe.experiments import names
 from fedawe.experiments.experiment import Experiment
 from fedawe.experiments.names import Spec
-from fedawe.experiments.settings import OWN, Settings, is_recorded
+from fedawe.experiments.settings import OWN, STEPS, Settings, is_recorded
 from fedawe.tasks.base import Task
-from fedawe.tasks.named import NamedTask, is_image_set
+from fedawe.tasks.data.sets import KNOWN
+from fedawe.tasks.named import BUNDLED, FILES, NamedTask, is_image_set
 from fedawe.tasks.partition import PARTITIONS
 from fedawe.tasks.quadratic import Quadratic
 from fedawe.tasks.synthetic import Synthetic
@@ -52,6 +55,7 @@ def experiment_of(settings: Settings, algorithms: Sequence[str] = (), seeds: Seq
             built[spec.label] = Robust(built[spec.label], aggregator_of(settings.aggregate))
         if settings.choose is not None:
             built[spec.label] = Chosen(built[spec.label], chooser_of(settings.choose))
+    _refuse_equals(built, own)
     return Experiment(
         task=task,
         algorithms=built,
@@ -64,6 +68,22 @@ def experiment_of(settings: Settings, algorithms: Sequence[str] = (), seeds: Seq
         evaluate_last=settings.evaluate_last,
         evaluate_received=settings.evaluate_received,
     )
+
+
+def _refuse_equals(built: Mapping[str, Any], local: Mapping[str, Local]) -> None:
+    """Refuses one algorithm under two names, as `fedawe fedawe:eta_g=1.0` is: it would be compared with itself."""
+    for one, other in itertools.combinations(built, 2):
+        if local[one] == local[other] and _equal(built[one], built[other]):
+            raise UserError(
+                f"{one} and {other} are the same algorithm, and their clients train alike; omit one of them"
+            )
+
+
+def _equal(one: Any, other: Any) -> bool:
+    try:
+        return bool(one == other)
+    except Exception:  # whatever a user's class does when it is compared, with tensors in it
+        return False
 
 
 def _paper() -> list[str]:
@@ -128,6 +148,11 @@ def _own(spec: Spec, common: Local, schedule: Any) -> Local:
 
 
 def _local(settings: Settings) -> Local:
+    if settings.steps is not None and settings.epochs is not None:
+        raise UserError(
+            f"steps is {settings.steps} and epochs is {settings.epochs}, but epochs take the place of steps; omit one "
+            "of the two"
+        )
     optimiser, lr = _optimiser(settings)
     default = ADAM_RATE if isinstance(optimiser, Adam) else RATES.get(settings.task, 0.1)
     eta0 = next((rate for rate in (settings.eta0, lr) if rate is not None), default)
@@ -135,7 +160,7 @@ def _local(settings: Settings) -> Local:
     rate = Rate(eta0, settings.schedule)
     return Local(
         rate,
-        settings.steps,
+        STEPS if settings.steps is None else settings.steps,
         batch,
         settings.clip_grad,
         settings.batches,
@@ -150,6 +175,7 @@ def _optimiser(settings: Settings) -> tuple[SGD | Adam | None, float | None]:
     if settings.optimiser is None:
         return None, None
     spec = names.parse(settings.optimiser, "optimisers", OPTIMISERS)
+    spec.check_options(["lr", *spec.parameters()])
     lr = spec.options.get("lr")
     if lr is not None and settings.eta0 is not None:
         raise UserError(f"the local learning rate was given twice: eta0 is {settings.eta0:g} and lr {lr}; omit one")
@@ -163,6 +189,11 @@ def _optimiser(settings: Settings) -> tuple[SGD | Adam | None, float | None]:
 def _availability(settings: Settings) -> Dynamics | Trace:
     if is_recorded(settings.dynamics):
         return Trace.load(settings.dynamics, round_seconds=settings.round_seconds, clients=settings.clients)
+    if settings.round_seconds is not None:
+        raise UserError(
+            f"round_seconds is {settings.round_seconds:g}, but {settings.dynamics} is no recorded trace of intervals "
+            "in seconds; omit it (--round-seconds)"
+        )
     spec = names.parse(settings.dynamics, "availability", DYNAMICS)
     found = spec.build()
     if not isinstance(found, Trace) and not hasattr(found, "probabilities"):
@@ -186,6 +217,7 @@ def _task(settings: Settings, recorded: Trace | None) -> tuple[Task | Callable[[
         raise UserError(f"p has {len(p)} numbers for {clients} clients; give one for all or one for each")
     if settings.task == "quadratic":
         return _quadratic(settings, clients or 2, p, recorded)
+    _refuse_options(settings.task)
     if _is_own(settings.task):
         return _own_task(names.parse(settings.task, "tasks", TASKS), settings, clients), p
     named = NamedTask(
@@ -232,6 +264,16 @@ def _partition(settings: Settings) -> Any:
     return partial(spec.target, **options) if options else spec.target
 
 
+def _refuse_options(task: str) -> None:
+    """Refuses options of a task that has none."""
+    name, colon, options = task.partition(":")
+    if colon and (name in ("quadratic", *BUNDLED, *KNOWN) or Path(name).suffix in FILES):
+        raise UserError(
+            f"the task {name} takes no options, but received {options!r}; what there is to choose are flags, such as "
+            "--clients, --alpha or --model"
+        )
+
+
 def _is_own(task: str) -> bool:
     """Whether the task is made by a class or function that is told its options."""
     return ":" in task or task in TASKS or task in names.registered("tasks")
@@ -246,6 +288,12 @@ def _own_task(spec: Spec, settings: Settings, clients: int | None) -> Task | Cal
 
     `--clients`, `--model` and `--validation` go to options of those names.
     """
+    if _is_module(spec.target):
+        raise UserError(
+            f"{settings.task} is a torch.nn.Module, which is a network and no task; write a function of the seed that "
+            f"returns fedawe.tasks.Classification(data, fedawe.tasks.ModuleNetwork({spec.name}), parts), and give its "
+            "name"
+        )
     known = {} if isinstance(spec.target, Task) else spec.parameters()
     flags = {"clients": clients, "model": settings.model, "validation": settings.validation}
     given = {name: value for name, value in flags.items() if value is not None and name in known}
@@ -266,6 +314,11 @@ def _own_task(spec: Spec, settings: Settings, clients: int | None) -> Task | Cal
         raise UserError(f"{settings.task} is no fedawe.tasks.Task; derive it from fedawe.tasks.Task")
     out: Task | Callable[[int], Task] = made
     return out
+
+
+def _is_module(target: Any) -> bool:
+    """Whether it is a network of PyTorch, or a class of networks."""
+    return isinstance(target, torch.nn.Module) or (isinstance(target, type) and issubclass(target, torch.nn.Module))
 
 
 def _refuse_unused(settings: Settings, used: Collection[str]) -> None:

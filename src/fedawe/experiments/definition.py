@@ -14,10 +14,11 @@ from fedawe.algorithms.base import Algorithm, is_whole
 from fedawe.algorithms.facts import is_received_mean, lacks_probabilities, name_of, with_probabilities, with_sizes
 from fedawe.algorithms.received import Received
 from fedawe.availability.dynamics import (
+    DYNAMICS,
     Array,
     Dynamics,
     Sine,
-    as_probabilities,
+    as_base_probabilities,
     class_weights,
     probabilities_from_labels,
 )
@@ -28,7 +29,7 @@ from fedawe.core.memory import MOST
 from fedawe.core.rng import rng
 from fedawe.tasks.base import Task
 from fedawe.training.local import Local
-from fedawe.training.simulate import check_local
+from fedawe.training.simulate import check_clients, check_local
 
 ROUNDS = 300  # where neither the experiment nor a recorded trace says how many
 DEFAULT = "default"  # in a mapping of ways to train: for the algorithms that are not named
@@ -72,7 +73,8 @@ class Definition:
         if self.p is not None:
             if self.recorded is not None:
                 raise UserError("p has no meaning for a recorded trace; omit it (--p on the command line)")
-            set_(self, "p", as_probabilities(np.atleast_1d(np.asarray(self.p, dtype=np.float64))))
+            set_(self, "p", as_base_probabilities(np.atleast_1d(np.asarray(self.p, dtype=np.float64))))
+        _check_ways_to_train(self.local)
         unknown = set(self.local) - {*self.algorithms, DEFAULT} if isinstance(self.local, Mapping) else set()
         if unknown:
             raise UserError(f"local names {', '.join(sorted(unknown))}, but the algorithms are {_listed(self)}")
@@ -84,6 +86,13 @@ class Definition:
                 )
 
     def _check_task_and_algorithms(self) -> None:
+        if isinstance(self.task, torch.nn.Module) or (
+            isinstance(self.task, type) and issubclass(self.task, torch.nn.Module)
+        ):
+            raise UserError(
+                "task is a torch.nn.Module, which is a network and no task; expected fedawe.tasks.Classification(data, "
+                "fedawe.tasks.ModuleNetwork(make), parts), where make() returns the module"
+            )
         if not isinstance(self.task, Task) and not callable(self.task):
             raise UserError(f"task is a {type(self.task).__name__}; expected a Task, or a function of the seed")
         if not isinstance(self.algorithms, Mapping) or not self.algorithms:
@@ -112,7 +121,9 @@ class Definition:
         if isinstance(self.availability, Trace):
             return self.availability
         if isinstance(self.availability, str | Path):
-            return Trace.load(self.availability)
+            return Trace.load(_no_name(self.availability))
+        if isinstance(self.availability, type):
+            raise UserError(f"availability is a class; expected an object, as in {self.availability.__name__}()")
         if not hasattr(self.availability, "probabilities"):
             kind = type(self.availability).__name__
             raise UserError(f"availability is a {kind}; expected dynamics, a Trace, or the path of a trace")
@@ -140,7 +151,12 @@ class Definition:
         assert self.rounds is not None
         task = self.task if isinstance(self.task, Task) else self.task(seed)
         if not isinstance(task, Task):
-            raise UserError(f"task(seed) returned a {type(task).__name__}; expected a fedawe.tasks.Task")
+            how = "; make it one with Classification(data, ModuleNetwork(make), parts), where make() returns the module"
+            raise UserError(
+                f"task(seed) returned a {type(task).__name__}; expected a fedawe.tasks.Task"
+                f"{how if isinstance(task, torch.nn.Module) else ''}"
+            )
+        check_clients(task)
         if device is not None and hasattr(task, "to"):
             task = task.to(device)
         if self.recorded is not None:
@@ -149,7 +165,10 @@ class Definition:
             return Population(seed, task, self.recorded.first(self.rounds), None)
         p = self._base_probabilities(task, seed)
         dynamics: Any = self.availability
-        return Population(seed, task, Trace.draw(dynamics, p, self.rounds, seed), p)
+        trace = Trace.draw(dynamics, p, self.rounds, seed)
+        if trace.kept:
+            assert trace.p is not None  # it is written beside the trace; what is wrong with it is said before
+        return Population(seed, task, trace, p)
 
     def _base_probabilities(self, task: Task, seed: int) -> Array:
         if self.p is not None:
@@ -203,6 +222,27 @@ class Definition:
         if name != name_of(algorithm).lower():
             return label
         return f"{name_of(algorithm)} ({options}" if options else name_of(algorithm)
+
+
+def _no_name(path: str | Path) -> str | Path:
+    """The path of a trace; a name of dynamics, as the command line takes it, is none."""
+    if (dynamics := DYNAMICS.get(str(path).partition(":")[0])) is not None and not Path(path).exists():
+        raise UserError(
+            f"availability is {str(path)!r}, which is no path of a trace; for these dynamics give the object "
+            f"fedawe.{dynamics.__name__}()"
+        )
+    return path
+
+
+def _check_ways_to_train(local: Any) -> None:
+    """Refuses what is neither a way to train nor a mapping to such."""
+    found = local if isinstance(local, Mapping) else {"": local}
+    for label, way in found.items():
+        if not isinstance(way, Local):
+            of = f" of {label}" if label else ""
+            raise UserError(
+                f"local{of} is {way!r}; expected how clients train, as in fedawe.Local(fedawe.Rate(0.1), steps=10)"
+            )
 
 
 def _window(given: Any) -> tuple[int, int]:

@@ -1,6 +1,7 @@
 """How runs are executed, as flags; PyTorch is imported only where it is needed, so that a parser is quick."""
 
 from dataclasses import dataclass
+from numbers import Integral
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from fedawe.core.errors import UserError
@@ -50,11 +51,10 @@ class Execution:
 
         if self.engine not in ("auto", "one", "stacked") and self.cluster is None:
             raise UserError(f"engine is {self.engine!r}; expected auto, one, stacked, {FORMS}")
-        for name in ("jobs", "checkpoint_every"):
-            if getattr(self, name) < 1:
-                raise UserError(f"{name} is {getattr(self, name)}; expected a whole number from 1")
-        if self.workers is not None and self.workers < 1:
-            raise UserError(f"workers is {self.workers}; expected a whole number from 1")
+        for name in ("jobs", "checkpoint_every", *(["workers"] if self.workers is not None else [])):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
+                raise UserError(f"{name} is {value!r}; expected a whole number from 1")
         if self.jobs > 1 and (self.workers or 1) > 1:
             raise UserError(f"{self.jobs} jobs with {self.workers} workers each: choose one of the two")
         if self.device == "cuda" and not torch.cuda.is_available():

@@ -68,6 +68,8 @@ class Experiment(Definition):
         known = [each.name for each in dataclasses.fields(Execution)]
         if unknown := sorted(set(execution) - set(known)):
             raise UserError(f"run has no option {unknown[0]!r}; it has {', '.join(known)}")
+        if not isinstance(trackers, Sequence):
+            raise UserError(f"trackers is a {type(trackers).__name__}; expected a list, as in trackers=[...]")
         if unfit := [each for each in trackers if not isinstance(each, Tracker)]:
             raise UserError(f"a tracker is a {type(unfit[0]).__name__}; expected an object of a fedawe.Tracker")
         tracking = Tracking(Path(out), trackers, self.is_evaluated, warn)

@@ -48,6 +48,33 @@ Pair = Annotated[
         str_from_instance=lambda value: [str(each) for each in value or ()],
     ),
 ]
-Numbers = Annotated[tuple[float, ...], hint]
+
+
+def _some(read: Callable[[str], Any], metavar: str, choices: tuple[str, ...] | None = None) -> Any:
+    """A flag that may be omitted, but not be given without values, as an empty variable of a shell does."""
+
+    def values(words: list[str]) -> tuple[Any, ...]:
+        if not words:
+            raise ValueError("no value given; name at least one, or omit the option")
+        return tuple(read(word) for word in words)
+
+    return PrimitiveConstructorSpec(
+        nargs="*",
+        metavar=f"{metavar} [{metavar} ...]",
+        instance_from_str=values,
+        is_instance=lambda value: isinstance(value, tuple),
+        str_from_instance=lambda value: [str(each) for each in value],
+        choices=choices,
+    )
+
+
+def some_of(words: Any) -> Any:
+    """A flag that may be omitted and takes some of the words of a Literal."""
+    known = get_args(words)
+    return _some(str, "{" + ",".join(known) + "}", known)
+
+
+Numbers = Annotated[tuple[float, ...], hint, _some(float, "FLOAT")]
 Wholes = Annotated[tuple[int, ...], hint]
-Names = Annotated[tuple[str, ...], hint]
+Names = Annotated[tuple[str, ...], hint, _some(str, "STR")]
+MaybeNames = Annotated[tuple[str, ...], hint]  # where no name at all means something

@@ -14,7 +14,7 @@ import inspect
 import os
 import sys
 import types
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -71,12 +71,16 @@ class Spec:
         plain = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
         return {each.name: hints.get(each.name, _of_default(each.default)) for each in found if each.kind in plain}
 
-    def read_options(self, *given: str) -> dict[str, Any]:
-        """The options as values of the types that the target declares; those that are `given` otherwise are refused."""
-        known = {name: hint for name, hint in self.parameters().items() if name not in given}
+    def check_options(self, known: Collection[str]) -> None:
+        """Refuses options that are not among the known ones."""
         for key in self.options:
             if key not in known:
                 raise UserError(f"{self.name} has no option {key!r}; it has {', '.join(known) or 'none'}")
+
+    def read_options(self, *given: str) -> dict[str, Any]:
+        """The options as values of the types that the target declares; those that are `given` otherwise are refused."""
+        known = {name: hint for name, hint in self.parameters().items() if name not in given}
+        self.check_options(known)
         return {key: _read(value, known[key], key, self.name) for key, value in self.options.items()}
 
     def build(self, **given: Any) -> Any:

@@ -15,7 +15,7 @@ from fedawe.availability.past import Past
 from fedawe.core.describe import first_difference
 from fedawe.core.errors import Diverged, UserError
 from fedawe.core.files import new_folder, write_atomically
-from fedawe.experiments import checkpoint
+from fedawe.experiments import checkpoint, metrics
 from fedawe.experiments.definition import Population
 from fedawe.experiments.folder import Folder, other
 from fedawe.experiments.header import MAY_DIFFER, all_metrics, header_of, shapes
@@ -66,6 +66,7 @@ class Run:
         check_possible(self.algorithm, self.state, population.trace, task, self.local)
         algorithm = experiment.algorithms[label]
         self.metrics = all_metrics(task.metrics, algorithm)
+        metrics.check_declared(task.metrics, type(task).__name__)
         self.header: Line = header_of(
             label,
             experiment.title_of(label),
@@ -161,8 +162,9 @@ class Run:
         deciding = next((metric.name for metric in self.metrics if metric.decides), None)
 
         def evaluate(rounds: int, active: int, past: Past | None = None) -> Line:
-            metrics = self._metrics(state, engine, past)
-            return write({"kind": "evaluation", "round": rounds, "active": active, **metrics})
+            return write(
+                {"kind": "evaluation", "round": rounds, "active": active, **self._metrics(state, engine, past)}
+            )
 
         last = kept[-1] if len(kept) > 1 else evaluate(0, 0)
         steps = simulate(
@@ -190,18 +192,22 @@ class Run:
 
     def _metrics(self, state: State, engine: Engine, past: Past | None) -> Line:
         """Those of the model, of further models that the algorithm has, and diagnostics."""
-        out: Line = dict(engine.evaluate(self.algorithm.model(state)))
+        task = type(self.population.task).__name__
+        out: Line = metrics.checked(engine.evaluate(self.algorithm.model(state)), self.population.task.metrics, task)
         for name, model in further_models(self.algorithm, state).items():
-            out.update({f"{name}_{metric}": value for metric, value in engine.evaluate(model).items()})
+            found = metrics.checked(engine.evaluate(model), (), task)
+            out.update({f"{name}_{metric}": value for metric, value in found.items()})
         if past is not None:
             if not chooses(self.algorithm):  # then the active clients are not the available ones of the trace
                 out.update(diagnostics.diagnostics(state, past))
             out.update(diagnostics_of(self.algorithm, state))
-        bad = records.not_finite(out)
+        kept, bad = metrics.finite(out, {metric.name for metric in self.metrics}, further_models(self.algorithm, state))
+        if bad is not None and state.t < 0:
+            raise UserError(f"{task}.evaluate gives {bad} = {out[bad]} for the initial model; expected a finite number")
         if bad is not None:
-            rate = self.local.rate(max(state.t, 0))
-            raise Diverged(f"{bad} is not finite after round {state.t} with learning rate {rate:.4g}; lower eta0")
-        return out
+            rate = self.local.rate(state.t)
+            raise Diverged(f"{bad} is not finite after {state.t + 1} rounds with learning rate {rate:.4g}; lower eta0")
+        return kept
 
     def _model_is(self, sha256: str | None) -> bool:
         """Whether the final model is the one that the record speaks of; a diverged run has none."""

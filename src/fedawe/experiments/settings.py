@@ -4,11 +4,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from fedawe.experiments.flags import File, Number, Numbers, Pair, Whole, Word, hint, one_of
+from fedawe.experiments.flags import File, Number, Numbers, Pair, Whole, Word, hint, one_of, some_of
 
 Model = Literal["softmax", "mlp", "cnn", "paper", "lstm"]
 Augment = Literal["none", "image", "batch"]
 Part = Literal["train", "validation", "test"]
+STEPS = 10  # where neither steps nor epochs are given
 OWN = ("eta0", "clip_grad")  # what an algorithm may have of its own in how its clients train
 
 
@@ -48,8 +49,8 @@ class Settings:
     """local learning rate (default 0.1; 1 for chars, 0.005 for quadratic); one algorithm's own: fedawe:eta0=0.2"""
     schedule: Literal["paper", "constant"] = "paper"
     """paper: eta0 / sqrt(t/10 + 1)"""
-    steps: int = 10
-    """local steps per round"""
+    steps: Whole = None
+    """local steps per round (default 10)"""
     epochs: Whole = None
     """passes over a client's own samples in a round, instead of steps: clients with more samples make more steps"""
     optimiser: Word = None
@@ -77,7 +78,7 @@ class Settings:
     """rounds between two evaluations"""
     evaluate_last: Pair = None
     """as in 50 2: in the last 50 rounds also evaluate after every second round (default: not more often than before)"""
-    evaluate_on: Annotated[tuple[Part, ...], hint] = ()
+    evaluate_on: Annotated[tuple[Part, ...], hint, some_of(Part)] = ()
     """train, validation, test: the parts of the data on which models are evaluated (default: all that there are)"""
     evaluate_received: bool = False
     """also evaluate the mean over all clients of the model that each received last (FedAWE's model is that mean)"""

@@ -8,7 +8,7 @@ from pathlib import Path
 from fedawe.core.errors import UserError
 from fedawe.experiments.definition import Population
 from fedawe.experiments.experiment import Experiment
-from fedawe.experiments.settings import Settings
+from fedawe.experiments.settings import STEPS, Settings
 from fedawe.paper.plan import Planned
 from fedawe.results import record as records
 from fedawe.training.engines import keep_freed_memory, one_thread
@@ -66,7 +66,7 @@ def _one(planned: Planned, speeds: dict[Settings, tuple[float, float]]) -> float
     a_step, an_evaluation = speeds[alike]
     evaluations = sum(experiment.is_evaluated(n) for n in range(population.trace.rounds + 1))
     models = 2 if settings.evaluate_received else 1.1  # FedAWE has two
-    return float(population.trace.on.sum()) * settings.steps * a_step + evaluations * models * an_evaluation
+    return float(population.trace.on.sum()) * (settings.steps or STEPS) * a_step + evaluations * models * an_evaluation
 
 
 def _speed(experiment: Experiment, population: Population) -> tuple[float, float]:

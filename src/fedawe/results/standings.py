@@ -150,7 +150,12 @@ def compare(runs: RunSet, choice: Choice | None = None) -> Comparison:
     """Every algorithm's window means, ranks, and paired differences to the baseline."""
     choice = choice or Choice()
     if choice.algorithms:
-        runs = runs.only([runs.the(text) for text in choice.algorithms])
+        every, runs = runs, runs.only([runs.the(text) for text in choice.algorithms])
+        if choice.baseline is not None and runs.find(choice.baseline) is None and every.find(choice.baseline):
+            raise UserError(
+                f"the baseline {choice.baseline!r} is not among the algorithms that take part, "
+                f"{', '.join(runs.labels)}; name it there too (--algorithms), or choose another (--baseline)"
+            )
     metric, note = deciding(runs, choice.metric)
     to = baseline_of(runs, choice.baseline)
     values = {label: _by_seed(runs, label, metric.name, choice.window) for label in runs.labels}

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -91,6 +91,7 @@ class Task(ABC):
     Subclass it for a task of your own: `clients`, `initial`, `batches`, `gradients` and `evaluate` are required,
     everything else has a default. Everything random in a round is in its batches, and is drawn by name.
 
+    clients      m: an attribute of the class or of the object, or a property
     metrics      what `evaluate` returns: titles, units, which direction is better, and which metric decides
     stacked      whether several clients are trained faster at once than one after another
     buffers      b: how many of the last numbers of a model are buffers, such as the running statistics of batch
@@ -116,10 +117,14 @@ class Task(ABC):
     executor_why: str | None = None
     mixed: bool = False
 
-    @property
-    @abstractmethod
-    def clients(self) -> int:
-        """m."""
+    if TYPE_CHECKING:  # something to be read: an attribute may take the place of a property, but not the reverse
+
+        @property
+        def clients(self) -> int:
+            """m."""
+
+    else:
+        clients: int
 
     @abstractmethod
     def initial(self, seed: int) -> Tensor:
@@ -146,9 +151,22 @@ class Task(ABC):
         for step in range(steps):
             done = None if update.counts is None else (update.counts <= step).nonzero().flatten()
             ends = None if done is None else x[done]  # a copy
-            move(self.gradients(x, batches, step))
+            g = self.gradients(x, batches, step)
+            if step == 0:
+                self._check_gradients(g, x)
+            move(g)
             if done is not None and ends is not None:
                 x[done] = ends
+
+    def _check_gradients(self, g: Any, x: Tensor) -> None:
+        """Refuses gradients that are not one row [d] for each row of x [k, d + b]."""
+        expected = [len(x), x.shape[1] - self.buffers]
+        if not isinstance(g, Tensor) or list(g.shape) != expected:
+            got = f"a tensor of shape {list(g.shape)}" if isinstance(g, Tensor) else type(g).__name__
+            raise UserError(
+                f"{type(self).__name__}.gradients returned {got} for x of shape {list(x.shape)}; expected one gradient "
+                f"for each row of x, {expected}"
+            )
 
     def losses(self, x: Tensor, batches: Any) -> Tensor:
         """The mean loss of each client at its row of x [k, d + b], on the batch of its first step, [k].

@@ -86,8 +86,9 @@ class NamedTask:
         if self.name in BUNDLED:
             return self.name == "chars"
         if path.suffix == ".npz":
+            existing_file(path)
             try:
-                with zipfile.ZipFile(existing_file(path)) as archive:
+                with zipfile.ZipFile(path) as archive:
                     return "client.npy" in archive.namelist()
             except (OSError, ValueError, zipfile.BadZipFile) as error:
                 raise UserError(f"{path}: cannot be read as npz ({brief(error)})") from None

@@ -1,7 +1,10 @@
 """Which client has which samples."""
 
 import copy
-from collections.abc import Callable, Sequence
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Sequence
+from numbers import Real
 from typing import Any, Literal
 
 import numpy as np
@@ -38,7 +41,8 @@ def _dirichlet(labels: Any, clients: int, alpha: float, rng: np.random.Generator
     if y.ndim != 1 or y.dtype.kind not in "iu" or len(y) == 0 or y.min() < 0:
         raise UserError(f"labels must be a vector of class numbers from 0, not {y.dtype} of shape {list(y.shape)}")
     _check_clients(clients, len(y))
-    if not 0 < alpha < np.inf:
+    _check_draw(rng)
+    if not isinstance(alpha, Real) or not 0 < alpha < np.inf:
         raise UserError(f"alpha is {alpha!r}; expected a positive number (0.1 is very uneven, 100 nearly even)")
     classes = int(y.max()) + 1
     q = rng.dirichlet(alpha * np.ones(classes), clients)  # [m, C]
@@ -61,6 +65,7 @@ def iid_partition(samples: int, clients: int, rng: np.random.Generator) -> Parts
     [[2, 3, 4], [0, 1]]
     """
     _check_clients(clients, samples)
+    _check_draw(rng)
     sizes = np.full(clients, samples // clients, dtype=np.int64)
     sizes[: samples % clients] += 1
     drawn, owners = rng.permutation(samples), np.repeat(np.arange(clients), sizes)
@@ -132,7 +137,7 @@ def partition_of(
     elif hasattr(chosen, "load_partition"):
         found = _of_flower(chosen, data)
     else:
-        found = chosen(labels, seed) if callable(chosen) else chosen
+        found = _called(chosen, labels, seed) if callable(chosen) else chosen
     parts = found if isinstance(chosen, str) else _checked(found, n)
     if not len(parts):
         raise UserError("the partition has no clients")
@@ -170,11 +175,47 @@ def label_frequencies(labels: Any, parts: Sequence[Indices]) -> npt.NDArray[np.f
 
 
 def _check_clients(clients: int, samples: int) -> None:
+    if isinstance(clients, bool) or not isinstance(clients, int | np.integer):
+        raise UserError(f"clients is {clients!r}; expected a whole number from 1 to {samples}")
     if clients < 1 or clients > samples:
         raise UserError(f"{clients} clients cannot share {samples} samples; choose 1 to {samples}")
 
 
-def _checked(found: Sequence[Any], samples: int) -> Parts:
+def _check_draw(draw: Any) -> None:
+    if not isinstance(draw, np.random.Generator):
+        raise UserError(
+            f"rng is {draw!r}; expected a generator of random numbers, as in rng=fedawe.rng(0, 'partition') or "
+            "rng=numpy.random.default_rng(0)"
+        )
+
+
+def _called(function: Callable[[Any, int], Any], labels: Any, seed: int) -> Any:
+    """What a user's function gives; one that cannot be called with (labels, seed) is refused."""
+    try:
+        inspect.signature(function).bind(labels, seed)
+    except TypeError as error:
+        raise UserError(
+            f"the partition {_name(function)} cannot be called with (labels, seed): {error}; expected a function of "
+            "these two that gives the samples of each client"
+        ) from None
+    except ValueError:  # it does not tell what it takes
+        pass
+    found = function(labels, seed)
+    if not isinstance(found, Iterable):
+        missing = ": is a return missing?" if found is None else ""
+        raise UserError(
+            f"the partition {_name(function)} returned {'None' if found is None else type(found).__name__}; expected "
+            f"the samples of each client, a list of vectors of sample numbers{missing}"
+        )
+    return found
+
+
+def _name(function: Any) -> str:
+    function = function.func if isinstance(function, functools.partial) else function
+    return str(getattr(function, "__name__", type(function).__name__))
+
+
+def _checked(found: Iterable[Any], samples: int) -> Parts:
     """The samples of each client, each of which a client has once."""
     parts = Parts.of(_indices(part, client) for client, part in enumerate(found))
     outside = np.flatnonzero((parts.order < 0) | (parts.order >= samples))

@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Literal, get_args
+from numbers import Real
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -28,14 +29,17 @@ class Rate:
     schedule: Literal["paper", "constant"] = "paper"
 
     def __post_init__(self) -> None:
-        if not 0 < self.eta0 <= LARGEST:
-            most = f", at most {LARGEST:g}" if self.eta0 > LARGEST else ""
-            raise UserError(f"eta0 is {self.eta0!r}; expected a positive number{most}")
+        if not isinstance(self.eta0, Real) or not 0 < self.eta0 <= LARGEST:
+            raise UserError(f"eta0 is {self.eta0!r}; expected a positive number{_at_most(self.eta0)}")
         if self.schedule not in ("paper", "constant"):
             raise UserError(f"schedule is {self.schedule!r}; expected 'paper' or 'constant'")
 
     def __call__(self, t: int) -> float:
         return self.eta0 if self.schedule == "constant" else self.eta0 / (t / 10 + 1) ** 0.5
+
+
+def _at_most(value: Any) -> str:
+    return f", at most {LARGEST:g}" if isinstance(value, Real) and float(value) > LARGEST else ""
 
 
 @dataclass(frozen=True)
@@ -69,11 +73,14 @@ class Local:
     precision: Precision = "float32"
 
     def __post_init__(self) -> None:
+        if isinstance(self.rate, type) or not callable(self.rate):
+            like = repr(self.rate) if isinstance(self.rate, Real) else "0.1"
+            raise UserError(f"rate is {self.rate!r}; expected a function of the round, such as fedawe.Rate({like})")
         for name in ("steps", "batch"):
             if not isinstance(getattr(self, name), int) or not 1 <= getattr(self, name) <= MOST:
                 raise UserError(f"{name} is {getattr(self, name)!r}; expected a whole number from 1 to {MOST:,}")
-        if self.clip_grad is not None and not 0 < self.clip_grad <= LARGEST:
-            most = f", at most {LARGEST:g}" if self.clip_grad > LARGEST else ""
+        if self.clip_grad is not None and (not isinstance(self.clip_grad, Real) or not 0 < self.clip_grad <= LARGEST):
+            most = _at_most(self.clip_grad)
             raise UserError(f"clip_grad is {self.clip_grad!r}; expected a positive number{most}, or None for no clip")
         if self.batches not in ("iid", "epochs"):
             raise UserError(f"batches is {self.batches!r}; expected 'iid' or 'epochs'")

@@ -3,14 +3,14 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Generic
+from typing import Any, Generic
 
 import torch
 from torch import Tensor
 
-from fedawe.algorithms.base import Algorithm, S, State
+from fedawe.algorithms.base import Algorithm, S, State, is_whole
 from fedawe.algorithms.buffers import with_buffers
-from fedawe.algorithms.exchange import absorb, broadcast, choose, visits_of
+from fedawe.algorithms.exchange import absorb, broadcast, check_state, choose, first_state, visits_of
 from fedawe.algorithms.facts import name_of, needs_plain_local, with_seed
 from fedawe.availability.past import Past
 from fedawe.availability.trace import Trace
@@ -56,16 +56,26 @@ def simulate(
     `engine` says how the clients' work is executed; by default in this process. Where the task has buffers, the states
     are those of `WithBuffers(algorithm, task.buffers)`.
     """
+    check_clients(task)
     if trace.clients != task.clients:
         raise UserError(f"the trace has {trace.clients} clients, the task {task.clients}")
     check_local(algorithm, local)
     algorithm = with_buffers(with_seed(algorithm, seed), task.buffers)
-    state = algorithm.init(task.initial(seed), task.clients)
+    state = first_state(algorithm, task.initial(seed), task.clients)
     check_possible(algorithm, state, trace, task, local)
     if resume is not None:
         _check_resumed(resume, state)
         state = resume
     return _rounds(algorithm, trace, state, seed, engine or Inline(task, local))
+
+
+def check_clients(task: Task) -> None:
+    """Refuses a task that does not say how many clients it has."""
+    name, clients = type(task).__name__, getattr(task, "clients", None)
+    if clients is None:
+        raise UserError(f"{name} does not say how many clients it has; give it `clients`, as in self.clients = 10")
+    if not is_whole(clients) or clients < 1:
+        raise UserError(f"{name}.clients is {clients!r}; expected the number of clients, a whole number from 1")
 
 
 def check_local(algorithm: Algorithm[S], local: Local) -> None:
@@ -78,12 +88,33 @@ def check_local(algorithm: Algorithm[S], local: Local) -> None:
 
 
 def check_possible(algorithm: Algorithm[S], state: S, trace: Trace, task: Task, local: Local) -> None:
-    """Refuses what the task does not have or the memory does not hold, before anything is computed or written."""
+    """Refuses what the algorithm or the task does not have or the memory does not hold, before anything is computed or
+    written."""
+    check_state(algorithm, state)
+    _check_models(algorithm, state)
     local.check_precision(task, state.latest)
     local.counts(task, torch.arange(0))
     if broadcast(algorithm, state, 0, torch.arange(1)).loss and type(task).losses is Task.losses:
         task.losses(state.latest[None], None)
     check_needs(algorithm, state, trace, task, local)
+
+
+def _check_models(algorithm: Algorithm[S], state: S) -> None:
+    """Refuses an algorithm whose clients do not begin at a model, or that has no model in the end."""
+    d = len(state.latest)
+    for verb, found, shape in (
+        ("broadcast" if hasattr(algorithm, "broadcast") else "start", _x(algorithm, state), [1, d]),
+        ("model", algorithm.model(state), [d]),
+    ):
+        if not isinstance(found, Tensor) or list(found.shape) != shape:
+            got = f"a tensor of shape {list(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
+            of = " for one client" if verb != "model" else ""
+            raise UserError(f"{type(algorithm).__name__}.{verb} returned {got}{of}; expected a tensor of shape {shape}")
+
+
+def _x(algorithm: Algorithm[S], state: S) -> Any:
+    """Where client 0 begins."""
+    return getattr(broadcast(algorithm, state, 0, torch.arange(1)), "x", None)
 
 
 def _check_resumed(resume: State, fresh: State) -> None:

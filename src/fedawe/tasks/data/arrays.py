@@ -81,6 +81,11 @@ def _inputs(where: str, name: str, x: Array) -> Tensor:
     with np.errstate(over="ignore"):  # what float32 cannot hold is refused below
         inputs = torch.from_numpy(x.astype(np.float32) / (255 if x.dtype == np.uint8 else 1))
     if not torch.isfinite(inputs).all():
+        if np.isfinite(x).all():
+            raise UserError(
+                f"{where}: {name} has entries as large as {np.abs(x).max():.3g}, which is too large for float32; scale "
+                "the inputs"
+            )
         raise UserError(f"{where}: {name} has entries that are not finite")
     if inputs.ndim == 3:
         inputs = inputs[:, None]

@@ -42,6 +42,8 @@ def from_table(
     features = [column for column in frame.columns if column not in (label, client, split)]
     if label not in frame.columns or not features:
         raise UserError(f"{where}: expected a column {label!r} and columns of numbers; it has {listed(frame.columns)}")
+    if len(frame) == 0:
+        raise UserError(f"{where}: has no rows; expected one for each sample")
     for column in frame.columns:
         kind = frame[column].dtype
         if column in features and not kind.is_numeric() and kind != pl.Boolean:

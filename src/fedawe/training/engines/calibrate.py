@@ -6,6 +6,7 @@ import time
 
 import torch
 
+from fedawe.core.errors import UserError
 from fedawe.tasks.base import Task
 from fedawe.training.local import Local
 from fedawe.training.shares import STACK, Share
@@ -30,7 +31,8 @@ def better_stacked(task: Task, local: Local, seed: int) -> bool:
     """Whether clients train faster in groups than one after another."""
     try:
         together = seconds_per_client(task, local, seed, STACK)
-    except RuntimeError:  # the network has something that cannot be stacked
+    except (RuntimeError, UserError):  # the network or the task has something that cannot be stacked
+        seconds_per_client(task, local, seed, 1)  # whatever is wrong with one client too is said now
         return False
     if not getattr(getattr(task, "computed", None), "stackable", True):  # it has just fallen back to one by one
         return False

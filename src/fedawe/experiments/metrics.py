@@ -1,0 +1,59 @@
+"""What a task's `evaluate` returned, checked: numbers by name, those that the task declares among them."""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from fedawe.core.errors import UserError
+from fedawe.core.metric import Metric
+from fedawe.results import record as records
+from fedawe.results.record import Line
+
+
+def check_declared(declared: Sequence[Metric], task: str) -> None:
+    """Refuses a task by whose metrics algorithms cannot be ranked."""
+    decide = [metric.name for metric in declared if metric.decides]
+    if len(decide) > 1:
+        raise UserError(f"{task}.metrics: {', '.join(decide)} all have decides=True; expected one of them")
+
+
+def checked(found: Any, declared: Sequence[Metric], task: str) -> Line:
+    """The numbers as a record keeps them; refused if one is no number, or is declared and missing."""
+    if not isinstance(found, Mapping):
+        raise UserError(f"{task}.evaluate returned {type(found).__name__}; expected a dict of numbers by name")
+    out = {str(name): _plain(value, f"{task}.evaluate: {name}") for name, value in found.items()}
+    missing = [metric.name for metric in declared if metric.name not in out]
+    if missing:
+        raise UserError(
+            f"{task} declares the metrics {', '.join(missing)}, which evaluate does not return; it returned "
+            f"{', '.join(out) or 'nothing'}"
+        )
+    return out
+
+
+def _plain(value: Any, where: str) -> float | int | list[float | int]:
+    """A number, or a list of numbers, without the type of a library."""
+    if isinstance(value, Tensor | np.ndarray | np.generic):
+        value = value.tolist()
+    numbers = value if isinstance(value, list) else [value]
+    if not all(isinstance(each, int | float) for each in numbers):
+        raise UserError(f"{where} is {value!r}; expected a number")
+    return value  # type: ignore[no-any-return]
+
+
+def finite(found: Line, declared: Collection[str], models: Collection[str]) -> tuple[Line, str | None]:
+    """The numbers, where others than the declared ones may be missing (None); and a declared one that is not finite.
+
+    A metric of a further model is declared if the metric is. What is not declared may have no value in some rounds, as
+    the precision for a class that was never predicted.
+    """
+    names = {*declared, *(f"{model}_{name}" for model in models for name in declared)}
+    out = dict(found)
+    for name, value in found.items():
+        if records.not_finite({name: value}) is not None:
+            if name in names:
+                return found, name
+            out[name] = None
+    return out, None
