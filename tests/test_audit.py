@@ -66,6 +66,12 @@ def test_the_facts_are_what_counting_gives(trace):
     assert [fleet.longest_on, fleet.longest_off] == longest
 
 
+def test_the_last_aggregate_is_there_whatever_fedawe_is_called():
+    found = audit(Trace(np.ones((20, 2))), algorithms={"FedAWE": fedawe.FedAWE(), "fedavg": fedawe.FedAvg()})
+    assert list(found.influences) == ["FedAWE", "FedAWE-latest", "fedavg"]
+    assert "FedAWE-latest" in audit_page.render(found)
+
+
 def test_an_absence_that_lasts_until_the_end_is_the_longest(tmp_path):
     on = np.ones((100, 3), dtype=bool)
     on[40:, 0] = False

@@ -53,7 +53,7 @@ class Audit:
 
     log: Log
     fleet: Fleet
-    influences: Mapping[str, Influence]  # fedawe is x-bar, fedawe-latest the last aggregate
+    influences: Mapping[str, Influence]  # of FedAWE, NAME is x-bar and NAME-latest the last aggregate
     groups: tuple[Groups, ...]
     assumption: tuple[Verdict, ...]
     advice: Advice
@@ -100,8 +100,8 @@ def audit(
     influences: dict[str, Influence] = {}
     for name, algorithm in algorithms.items():
         influences[name] = influence(algorithm, trace, after)
-        if name == "fedawe" and type(algorithm) is FedAWE:
-            influences[LATEST] = influence(algorithm, trace, after, latest=True)
+        if type(algorithm) is FedAWE and (name == "fedawe" or algorithm == FedAWE()):  # with options, x-bar alone
+            influences[f"{name}-latest"] = influence(algorithm, trace, after, latest=True)
     placed: tuple[Groups, ...] = ()
     if groups is not None:
         placed, more = _placed(log, groups)

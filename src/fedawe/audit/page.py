@@ -71,7 +71,7 @@ def _title(found: Audit) -> str:
 
 
 def _base(name: str) -> str:
-    return "fedawe" if name == "fedawe-latest" else name
+    return name.removesuffix("-latest")
 
 
 def _order(found: Audit) -> list[str]:

@@ -11,7 +11,7 @@
   const css = (name) => getComputedStyle(root).getPropertyValue(name).trim();
   const colour = (algorithm) => (isDark() ? algorithm.dark : algorithm.light);
   const asText = (name) => name.replace(/&/g, "&amp;").replace(/</g, "&lt;"); // figures would read names as markup
-  const dashed = (algorithm) => (algorithm.key === "fedawe-latest" ? "dot" : "solid");
+  const dashed = (algorithm) => (algorithm.key.endsWith("-latest") ? "dot" : "solid");
 
   const axis = (title, more = {}) => ({
     title: { text: title, standoff: 8 }, gridcolor: css("--grid"), linecolor: css("--rule"), zeroline: false,
