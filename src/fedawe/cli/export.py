@@ -28,7 +28,7 @@ class ExportCommand:
             from fedawe.results.frame import write_csv
 
             out = self.out or self.folder / "records.csv"
-            if out.suffix != ".csv":
+            if out.suffix not in ("", ".csv"):
                 raise UserError(f"--out {out}: a table is written as CSV; give a name that ends in .csv")
             write_csv(self.folder, out, _warn)
         else:
