@@ -146,9 +146,7 @@ def test_replay_tells_another_model_from_this_one(tmp_path: Path) -> None:
     assert main(str(tmp_path)).startswith("the simulator arrives at the same model: 2538 parameters")
     model = run_of(tmp_path) / "model.safetensors"
     model.rename(tmp_path / "aside")
-    with pytest.raises(
-        UserError, match=r"is not complete: it has no model\.safetensors yet; replay it when"
-    ):
+    with pytest.raises(UserError, match=r"is not complete: it has no model\.safetensors yet; replay it when"):
         main(str(tmp_path))
     (tmp_path / "aside").rename(model)
     on = np.load(tmp_path / "traces" / "seed-0.npz")["on"]
