@@ -79,7 +79,7 @@ class Processes:
         for pipe in self.pipes:
             self._send(pipe, message)
         for pipe in self.pipes:
-            self._receive(pipe)
+            _checked(*self._receive(pipe))
 
     def train(self, down: Broadcast, A: Tensor, t: int, seed: int, visits: Tensor) -> Upload:
         k, d = len(A), down.x.shape[1] - self.task.buffers
@@ -108,7 +108,7 @@ class Processes:
         for pipe in self.pipes:  # one message each: what is shared can be received once
             pipe.send(("rows", name, made))
         for pipe in self.pipes:
-            self._receive(pipe)
+            _checked(*self._receive(pipe))
         return made
 
     def evaluate(self, x: Tensor) -> Metrics:
@@ -125,11 +125,17 @@ class Processes:
         message = pickle.dumps(("jobs", jobs, None))
         for pipe in self.pipes:
             self._send(pipe, message)
-        with one_thread():
-            for number in self.shared.claimed(len(jobs)):
-                answers[number] = _do(jobs[number], self.task, self.local, self.shared)
-        for pipe in self.pipes:
-            answers.update(self._receive(pipe))
+        try:
+            with one_thread():
+                for number in self.shared.claimed(len(jobs)):
+                    answers[number] = _do(jobs[number], self.task, self.local, self.shared)
+        except Exception:
+            for pipe in self.pipes:  # what the others answer is not taken for an answer of a later round
+                self._receive(pipe)
+            raise
+        replies = [self._receive(pipe) for pipe in self.pipes]  # all of them, for the same reason
+        for reply in replies:
+            answers.update(_checked(*reply))
         return [answers[number] for number in range(len(jobs))]
 
     def _send(self, pipe: Connection, message: bytes) -> None:
@@ -138,16 +144,13 @@ class Processes:
         except (BrokenPipeError, OSError):
             raise RuntimeError(self._obituary()) from None
 
-    def _receive(self, pipe: Connection) -> Any:
+    def _receive(self, pipe: Connection) -> tuple[str | None, Any]:
+        """What went wrong, if anything, and the answer."""
         try:
             failed, answer = pipe.recv()
         except (EOFError, ConnectionResetError):
             raise RuntimeError(self._obituary()) from None
-        if failed == "refused":
-            raise UserError(answer)
-        if failed:
-            raise RuntimeError(f"a worker failed:\n{answer}")
-        return answer
+        return failed, answer
 
     def _obituary(self) -> str:
         codes = [process.exitcode for process in self.processes if process.exitcode is not None]
@@ -172,6 +175,15 @@ def one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(threads)
+
+
+def _checked(failed: str | None, answer: Any) -> Any:
+    """The answer of a worker, if nothing went wrong there."""
+    if failed == "refused":
+        raise UserError(answer)
+    if failed:
+        raise RuntimeError(f"a worker failed:\n{answer}")
+    return answer
 
 
 def _by_value(message: Any) -> bytes:
