@@ -77,14 +77,14 @@ class FakeGrid(Grid):
     # Flower's interface
 
     def set_run(self, run: Run) -> None:
-        raise NotImplementedError
+        raise AssertionError("a strategy does not call this")
 
     @property
     def run(self) -> Run:
-        raise NotImplementedError
+        raise AssertionError("a strategy does not call this")
 
     def create_message(self, *_: Any, **__: Any) -> Message:
-        raise NotImplementedError
+        raise AssertionError("a strategy does not call this")
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
         raise AssertionError("it would wait for everyone")

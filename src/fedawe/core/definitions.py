@@ -27,7 +27,7 @@ def definition(thing: Any) -> str | None:
     tree = None if _package(module) == OURS else _parsed(thing)
     if tree is None:
         return None
-    found = {":": ast.dump(tree)}
+    found, defined = {":": ast.dump(tree)}, functools.cache(_defined)  # every module is read once
     waiting: list[Place] = [(module, name) for name in _names(tree)]
     seen: set[Place] = set()
     while waiting:
@@ -35,7 +35,7 @@ def definition(thing: Any) -> str | None:
         if place in seen:
             continue
         seen.add(place)
-        for node in _defined(place[0]).get(place[1], ()):
+        for node in defined(place[0]).get(place[1], ()):
             if isinstance(node, ast.Import | ast.ImportFrom):
                 waiting += _imported(node, place, module)
             else:

@@ -144,7 +144,7 @@ def read_rows(
         if table.state is not None:
             _understand(work, table, columns, words, path)
         _leave_out_unreadable(work, table, columns, times)
-        if table.state is None:  # a session that began before --since is known by its first event alone
+        if table.state is None:  # an interval that began before --since is known by its first event alone
             before |= _cut(work, table, span)
         parts.append(_coded(work.rows, codes, [*table.times, *(["on"] if table.state is not None else [])]))
     if not total:
