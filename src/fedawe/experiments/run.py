@@ -9,7 +9,7 @@ from typing import Any
 
 from fedawe.algorithms.base import State
 from fedawe.algorithms.buffers import with_buffers
-from fedawe.algorithms.exchange import chooses
+from fedawe.algorithms.exchange import chooses, first_state
 from fedawe.algorithms.facts import diagnostics_of, further_models
 from fedawe.availability.past import Past
 from fedawe.core.describe import first_difference
@@ -62,7 +62,7 @@ class Run:
         self.local = experiment.local_of(label)
         self.is_evaluated, self.checkpoint_every = experiment.is_evaluated, checkpoint_every
         self.path = folder.of_run(label, population.seed)
-        self.state: State = self.algorithm.init(task.initial(population.seed), task.clients)
+        self.state: State = first_state(self.algorithm, task.initial(population.seed), task.clients)
         check_possible(self.algorithm, self.state, population.trace, task, self.local)
         algorithm = experiment.algorithms[label]
         self.metrics = all_metrics(task.metrics, algorithm)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fedawe.algorithms.base import Algorithm, S, State, is_whole
 from fedawe.algorithms.buffers import with_buffers
-from fedawe.algorithms.exchange import absorb, broadcast, check_state, choose, first_state, visits_of
+from fedawe.algorithms.exchange import absorb, broadcast, choose, first_state, visits_of
 from fedawe.algorithms.facts import name_of, needs_plain_local, with_seed
 from fedawe.availability.past import Past
 from fedawe.availability.trace import Trace
@@ -88,33 +88,27 @@ def check_local(algorithm: Algorithm[S], local: Local) -> None:
 
 
 def check_possible(algorithm: Algorithm[S], state: S, trace: Trace, task: Task, local: Local) -> None:
-    """Refuses what the algorithm or the task does not have or the memory does not hold, before anything is computed or
-    written."""
-    check_state(algorithm, state)
-    _check_models(algorithm, state)
+    """Refuses what algorithm or task do not have, or the memory does not hold, before anything is written."""
+    down = broadcast(algorithm, state, 0, torch.arange(1))
+    _check_models(algorithm, state, down)
     local.check_precision(task, state.latest)
     local.counts(task, torch.arange(0))
-    if broadcast(algorithm, state, 0, torch.arange(1)).loss and type(task).losses is Task.losses:
+    if down.loss and type(task).losses is Task.losses:
         task.losses(state.latest[None], None)
     check_needs(algorithm, state, trace, task, local)
 
 
-def _check_models(algorithm: Algorithm[S], state: S) -> None:
-    """Refuses an algorithm whose clients do not begin at a model, or that has no model in the end."""
+def _check_models(algorithm: Algorithm[S], state: S, down: Any) -> None:
+    """Refuses an algorithm whose clients do not begin at a model (`down`), or that has none in the end."""
     d = len(state.latest)
     for verb, found, shape in (
-        ("broadcast" if hasattr(algorithm, "broadcast") else "start", _x(algorithm, state), [1, d]),
+        ("broadcast" if hasattr(algorithm, "broadcast") else "start", getattr(down, "x", None), [1, d]),
         ("model", algorithm.model(state), [d]),
     ):
         if not isinstance(found, Tensor) or list(found.shape) != shape:
             got = f"a tensor of shape {list(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
             of = " for one client" if verb != "model" else ""
             raise UserError(f"{type(algorithm).__name__}.{verb} returned {got}{of}; expected a tensor of shape {shape}")
-
-
-def _x(algorithm: Algorithm[S], state: S) -> Any:
-    """Where client 0 begins."""
-    return getattr(broadcast(algorithm, state, 0, torch.arange(1)), "x", None)
 
 
 def _check_resumed(resume: State, fresh: State) -> None:
