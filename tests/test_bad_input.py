@@ -61,7 +61,7 @@ COMMANDS = [  # (arguments, what the line must say)
     ("run --evaluate-every 0", "evaluate_every is 0; expected a whole number from 1"),
     ("run --checkpoint-every 0", "checkpoint_every is 0; expected a whole number from 1"),
     ("run --seeds -1", "a seed is a whole number from 0, not -1"),
-    ("run --seeds", "no seed given"),
+    ("run --seeds", "no value given; name at least one"),
     ("run --seeds 1 1", "a seed was given twice: 1 1"),
     ("run --algorithms fedsgd", "unknown algorithm 'fedsgd'; choose from fedawe, fedavg, fedavg-all"),
     ("run --algorithms fedawe fedawe", "an algorithm was given twice: fedawe fedawe"),

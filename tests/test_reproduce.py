@@ -635,6 +635,17 @@ def test_a_narrowed_table_is_the_part_of_the_whole_one(smoke: Smoke) -> None:
     assert len(expected) == 4
 
 
+def test_a_table_of_one_seed_has_the_accuracies_of_that_seed(smoke: Smoke) -> None:
+    only = Only(dynamics=("sine",), seeds=(1,))
+    (each,) = needed("table2", Plan(presets()["smoke"], only=only))
+    assert each.seeds == (1,)
+    cells = {row[1].text: row[3] for row in smoke.outcome("table2", only=only).tables[0].rows}
+    for variant in each.variants:
+        record = records.read(smoke.out / "runs" / each.folder / variant.label / "seed-1" / records.NAME)
+        accuracy = 100 * record.evaluations[-1]["test_accuracy"]
+        assert cells[NAMES[variant.name]].values == (pytest.approx(accuracy, abs=1e-3), None, 1)
+
+
 def test_data_sets_are_narrowed_too() -> None:
     plan = Plan(presets()["paper"], only=Only(datasets=("cinic10",)))
     assert [each.folder for each in needed("table8", plan)] == ["cinic10-sine"]
@@ -649,6 +660,7 @@ def test_data_sets_are_narrowed_too() -> None:
         (Only(datasets=("mnist",)), "'mnist' is none of the data sets of smoke: digits"),
         (Only(dynamics=("tides",)), "'tides' is none of the dynamics of smoke: stationary, staircase, "),
         (Only(algorithms=("fedprox",)), "'fedprox' is none of the algorithms of smoke: fedawe, fedavg, "),
+        (Only(seeds=(7,)), "7 is none of the seeds of smoke: 0, 1"),
     ],
 )
 def test_a_part_that_does_not_exist_is_refused(only: Only, said: str) -> None:

@@ -287,7 +287,8 @@ def ran(
     variants = [
         Variant("fedawe", None, (("clip", 0.5),)) if label == "fedawe(clip=0.5)" else Variant(label) for label in curves
     ]
-    planned = Planned("", "sine", Settings(task=data), (*variants, *missing), (0,))
+    seeds = tuple(range(max(map(len, curves.values()), default=1)))
+    planned = Planned("", "sine", Settings(task=data), (*variants, *missing), seeds)
     return Ran(planned, RunSet(Path(), tuple(curves), tuple(runs)))
 
 

@@ -15,8 +15,6 @@ from fedawe.experiments.execution import Execution
 from fedawe.experiments.flags import File, Names, Wholes
 from fedawe.experiments.settings import Settings
 
-UNSAID = (-2,)  # seeds that nobody asks for: the default is that of the study or of the command line
-
 if TYPE_CHECKING:
     from fedawe.experiments.experiment import Experiment
     from fedawe.experiments.results import Results
@@ -36,7 +34,7 @@ class RunCommand:
     settings: tyro.conf.OmitArgPrefixes[Settings] = field(default_factory=Settings)
     algorithms: Names = ()
     """which, with options as in fedau:K=20 or fedawe:clip=0.5,eta0=0.2 (default: those of the paper)"""
-    seeds: Wholes = UNSAID
+    seeds: Wholes = ()
     """each seed has its own partition, trace and initial model, shared by all algorithms (default: 0 1 2)"""
     out: Path = Path("runs/latest")
     """folder of records and models"""
@@ -56,7 +54,7 @@ class RunCommand:
         if self.study is None:
             from fedawe.experiments.build import experiment_of
 
-            return experiment_of(self.settings, self.algorithms, (0, 1, 2) if self.seeds == UNSAID else self.seeds)
+            return experiment_of(self.settings, self.algorithms, self.seeds or (0, 1, 2))
         rest = dataclasses.replace(self.settings, rounds=None)
         if rest != Settings() or self.algorithms:
             raise UserError(
@@ -66,9 +64,7 @@ class RunCommand:
 
         experiment = experiment_in(self.study)
         rounds = experiment.rounds if self.settings.rounds is None else self.settings.rounds
-        return dataclasses.replace(
-            experiment, rounds=rounds, seeds=experiment.seeds if self.seeds == UNSAID else self.seeds
-        )
+        return dataclasses.replace(experiment, rounds=rounds, seeds=self.seeds or experiment.seeds)
 
 
 def description() -> str:

@@ -75,6 +75,6 @@ def some_of(words: Any) -> Any:
 
 
 Numbers = Annotated[tuple[float, ...], hint, _some(float, "FLOAT")]
-Wholes = Annotated[tuple[int, ...], hint]
+Wholes = Annotated[tuple[int, ...], hint, _some(int, "INT")]
 Names = Annotated[tuple[str, ...], hint, _some(str, "STR")]
 MaybeNames = Annotated[tuple[str, ...], hint]  # where no name at all means something

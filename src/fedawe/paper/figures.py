@@ -186,10 +186,7 @@ def figure7(ran: Sequence[Ran], evaluate: Evaluate = "mean") -> Figure:
 def _complete(ran: Ran) -> dict[str, list[RunResult]]:
     """The complete runs of the algorithms of figure 7, as far as there are any."""
     found = {kind: ran.planned.variant(kind) for kind in ("fedawe", "fedavg", "mifa")}
-    return {
-        kind: ran.runs.complete(variant.label) if ran.runs is not None and variant is not None else []
-        for kind, variant in found.items()
-    }
+    return {kind: ran.complete(variant) for kind, variant in found.items() if variant is not None}
 
 
 def _loss(ran: Ran) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 from fedawe.algorithms.facts import is_received_mean
 from fedawe.paper.plan import ALGORITHMS, Planned, Variant
 from fedawe.paper.readings import Evaluate
-from fedawe.results.folder import RunSet, load
+from fedawe.results.folder import RunResult, RunSet, load
 from fedawe.results.standings import window_mean
 from fedawe.results.tables import MISSING, Cell
 
@@ -30,6 +30,11 @@ class Ran:
         begun = [(each, (folder / each.folder / "experiment.json").exists()) for each in planned]
         return [cls(each, load(folder / each.folder) if there else None) for each, there in begun]
 
+    def complete(self, variant: Variant) -> list[RunResult]:
+        """Its complete runs with the seeds that are planned."""
+        runs = self.runs.complete(variant.label) if self.runs is not None else []
+        return [run for run in runs if run.seed in self.planned.seeds]
+
     def percent(self, name: str, evaluate: Evaluate = "mean", variants: Sequence[Variant] | None = None) -> Found:
         """The window means of a metric, of these variants or of all that are planned."""
         return self._of(variants, lambda variant: metric_of(name, evaluate, variant.name))
@@ -41,8 +46,7 @@ class Ran:
     def _of(self, variants: Sequence[Variant] | None, metric: Callable[[Variant], str]) -> Found:
         out: dict[str, BySeed] = {}
         for variant in self.planned.variants if variants is None else variants:
-            runs = self.runs.complete(variant.label) if self.runs is not None else []
-            means = {run.seed: window_mean(run, metric(variant)) for run in runs}
+            means = {run.seed: window_mean(run, metric(variant)) for run in self.complete(variant)}
             values = {seed: 100 * float(np.min(mean)) for seed, mean in means.items() if mean is not None}
             if values:
                 out[variant.name] = values

@@ -4,7 +4,7 @@ They lie in folders named by what they are, `svhn-sine`, and are shared: table 8
 table 2, and one column each of tables 9 and 10 is too.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -103,10 +103,11 @@ class Plan:
             (self.preset.data, self.only.datasets, "data sets"),
             ((*DYNAMICS, *BEYOND, "trace"), self.only.dynamics, "dynamics"),
             (tuple(ALGORITHMS), self.only.algorithms, "algorithms"),
+            (sorted({*self.preset.seeds, *self.preset.search_seeds}), self.only.seeds, "seeds"),
         ):
             for name in asked:
                 if name not in known:
-                    raise UserError(f"{name!r} is none of the {what} of {self.preset.name}: {', '.join(known)}")
+                    raise UserError(f"{name!r} is none of the {what} of {self.preset.name}: {_listed(known)}")
 
     def variant(
         self, data: str, name: str, kind: RateKind | None = None, clip: Clip | None = None, whom: Whom | None = None
@@ -153,10 +154,14 @@ class Plan:
             if self.only.dynamics and dynamics.partition(":")[0] not in self.only.dynamics:
                 continue
             variants = tuple(variant for variant in each.variants if variant.name in self.algorithms)
-            if variants:
-                out.append(replace(each, variants=variants))
+            seeds = tuple(seed for seed in each.seeds if not self.only.seeds or seed in self.only.seeds)
+            if variants and seeds:
+                out.append(replace(each, variants=variants, seeds=seeds))
         if planned and not out:
-            raise UserError(f"nothing of {item} is left; name fewer --datasets, --dynamics and --algorithms")
+            all_seeds = _listed(dict.fromkeys(seed for each in planned for seed in each.seeds))
+            raise UserError(
+                f"nothing of {item} is left; name other --dynamics, --algorithms or --seeds (its seeds are {all_seeds})"
+            )
         return out
 
     def table2(self) -> list[Planned]:
@@ -262,6 +267,10 @@ class Plan:
             name = f"trace-{self.trace.stem}"
             found.append(self.planned(self.first, str(self.trace), known, name, clients=None, rounds=None))
         return found
+
+
+def _listed(known: Iterable[object]) -> str:
+    return ", ".join(map(str, known))
 
 
 def figure3_title(p: float, gamma: float) -> str:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from fedawe.experiments.flags import Names, hint, one_of
+from fedawe.experiments.flags import Names, Wholes, hint, one_of
 
 Clip = Literal["update", "gradient", "none"]
 Whom = Literal["fedawe", "all"]
@@ -41,3 +41,5 @@ class Only:
     """only these of the item's dynamics, as in sine"""
     algorithms: Names = ()
     """only these of the paper's algorithms, as in fedawe fedavg"""
+    seeds: Wholes = ()
+    """only these of the preset's seeds, as in 3"""

@@ -32,8 +32,7 @@ def speed(ran: Ran, evaluate: Evaluate) -> Table:
         heads.append(Column(f"{target:g} %, here", (f"here_{target:g}",)))
     rows = []
     for variant in variants:
-        runs = _every_20th(ran.runs.complete(variant.label)) if ran.runs is not None else []
-        ours = curve(runs, metric_of("test_accuracy", evaluate, variant.name))
+        ours = curve(_every_20th(ran.complete(variant)), metric_of("test_accuracy", evaluate, variant.name))
         printed = theirs["rounds"].get(data, {}).get(variant.name, [])
         cells = [text_cell(NAMES[variant.name])]
         for place, target in enumerate(targets):

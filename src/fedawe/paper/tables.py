@@ -13,7 +13,7 @@ from fedawe.results.tables import Cell, Column, Table
 
 def table2(plan: Plan, ran: Sequence[Ran]) -> Outcome:
     """Every data set under every dynamics, how many of the paper's orderings hold, and the worst class."""
-    seeds, algorithms = len(plan.preset.seeds), plan.algorithms
+    seeds, algorithms = len(ran[0].planned.seeds), plan.algorithms
     settings: dict[str, list[Setting]] = {}
     for each in ran:
         setting = Setting.of(each, "table2", (each.planned.data, each.planned.title), plan.readings.evaluate)
