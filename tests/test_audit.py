@@ -226,6 +226,13 @@ def test_fair_fleets_are_told_to_average_and_unfair_ones_are_not():
     assert unfair.advice.algorithm == "fedawe"
     assert "times less influence on a model trained by plain averaging" in unfair.advice.headline
     assert list(unfair.influences) == EIGHT
+    (slow,) = (said for said in unfair.advice.cautions if said.startswith("A small bias does not mean"))
+    bias = {name: np.abs(one.shares - 1 / 20).sum() / 2 for name, one in unfair.influences.items()}
+    near = {name for name in EIGHT if bias[name] <= bias["fedawe"] + 0.05}
+    named = {name for name in EIGHT if f"{name} (bias " in slow}
+    assert named == near - {"fedawe", "fedawe-latest", "fedavg-known"}
+    assert "mifa" in named
+    assert not any("A small bias" in said for said in fair.advice.cautions)
     nobody = audit(Trace(np.zeros((5, 3))))
     assert nobody.advice.algorithm == "none"
     # Half of the fleet left long before the end, so that fedawe, which is owed their rounds, is not the closest.

@@ -19,6 +19,7 @@ from fedawe.availability.clock import Clock
 
 ENOUGH = 0.05  # a bias that is small, among clients that are ever active
 CALM = 15  # a multiplier up to which training with FedAWE went well on real fleets (docs/audit.md)
+SLOW = 1000  # rounds until FedAWE was as accurate as FedAvg (docs/results.md)
 LONGER = (2, 3, 4, 6, 8, 12, 18, 24, 36, 48, 72, 144)  # times as long as a round is now
 FEWEST_ROUNDS = 20  # from which on a log tells how often clients are available
 CHEAP = 0.02  # bias that FedVARP must save to be preferred to a rule that is more stable
@@ -138,7 +139,24 @@ def advise(
     headline = _headline(fleet, baseline, influences, groups)
     text, remedies = _reason(log, fleet, algorithms, found, chosen, baseline)
     unfair = () if baseline is None else _unfair(fleet, influences, groups, baseline.name, chosen.name)
-    return Advice(chosen.name, headline, text, tuple(remedies), (*doubts, *unfair, *cautions))
+    return Advice(chosen.name, headline, text, tuple(remedies), (*doubts, *_slow(found, chosen), *unfair, *cautions))
+
+
+def _slow(found: Sequence[Candidate], chosen: Candidate) -> Iterator[str]:
+    """What a small bias does not say of a rule with echoes, and which rules without them are about as fair."""
+    if chosen.multiplier is None:
+        return
+    biased = (FedAvg, FedAvgAll)
+    others = [one for one in found if one.multiplier is None and not isinstance(one.algorithm, biased)]
+    near = [one.said for one in others if one.bias <= chosen.bias + ENOUGH]
+    text = (
+        "A small bias does not mean that a rule learns fast: on SVHN, at equal learning rates, FedAWE was less "
+        f"accurate than FedAvg for about {SLOW} rounds (docs/results.md)."
+    )
+    if near:
+        listed = f"{', '.join(near[:-1])} and {near[-1]}" if len(near) > 1 else near[0]
+        text += f" Compare it on your task with {listed}, which count the clients about as evenly."
+    yield text
 
 
 def _unfair(
