@@ -114,7 +114,7 @@ def presets() -> dict[Name, Preset]:
             rates="equal",
             seeds=(3, 4, 6),
             grid=(0.05, 0.1, 0.2, 0.4),
-            global_grid=(0.5, 1.0, 2.0, 4.0),
+            global_grid=(0.5, 1.0, 2.0, 4.0, 8.0),
             search_rounds=200,
             search_seeds=(0, 1),
             figure3=replace(conv, rounds=1000, eta0=0.05, evaluate_received=False, evaluate_on=()),
