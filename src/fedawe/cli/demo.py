@@ -1,4 +1,4 @@
-"""`fedawe demo`: Show the bias of plain averaging on a small fleet, and which algorithms mend it; ends with a page."""
+"""`fedawe demo`: Show the bias of plain averaging on a small fleet and which algorithms remove it; ends with a page."""
 
 import time
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class DemoCommand:
-    """Show the bias of plain averaging on a fleet of 100 clients, and which of the paper's eight algorithms mend it.
+    """Show the bias of plain averaging on a fleet of 100 clients, and which of the paper's eight algorithms remove it.
 
     The clients that are available least hold mostly the first digits. The audit comes first: how much each client would
     count, before any training. Then follow training on real handwritten digits with three seeds, and a page.

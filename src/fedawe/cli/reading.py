@@ -24,7 +24,7 @@ class Reading:
     round_length: Annotated[Word, tyro.conf.arg(name="round")] = None
     """how long a round is, as in 30s, 10min, 1h (default for logs: 10min)"""
     timezone: Word = None
-    """of times that do not say theirs, and of hours of the day, as in Europe/Berlin (default: UTC)"""
+    """time zone of times without an offset, and of the hours of the day, as in Europe/Berlin (default: UTC)"""
     client_column: str = "client"
     """the column that names the client; fields within fields as in detail.clientId"""
     timestamp_column: str = "timestamp"
@@ -42,13 +42,13 @@ class Reading:
     require: Names = ()
     """columns that must say yes (1, true, yes, on) for a row to count, as in charging"""
     time_format: Word = None
-    """of times that are not ISO 8601, as in '%d/%m/%Y %H:%M'"""
+    """format of times that are not ISO 8601, as in '%d/%m/%Y %H:%M'"""
     time_unit: Word = None
-    """of times that are numbers: seconds, milliseconds, microseconds, nanoseconds, minutes, hours, days, excel"""
+    """unit of times that are numbers: seconds, milliseconds, microseconds, nanoseconds, minutes, hours, days, excel"""
     since: Word = None
-    """omit what is before, as in 2024-05-01"""
+    """omit rows before this time, as in 2024-05-01"""
     until: Word = None
-    """omit what is from then on"""
+    """omit rows from this time on"""
     query: Word = None
     """SQL whose result is the log, as in 'SELECT device AS client, ts AS timestamp FROM log'; the files are the table
     `log`; a DuckDB database (.duckdb, .db; or duckdb: alone) has its own tables"""

@@ -33,7 +33,7 @@ class ReportCommand:
     algorithms: Names = ()
     """which algorithms, by label or display name (default: all)"""
     window: int = 50
-    """a run is summed up by the mean over the evaluations of so many last rounds"""
+    """number of last rounds; the result of a run is the mean over its evaluations in these"""
     interval: Literal["student", "bootstrap"] = "student"
     """95 % intervals of paired differences: student, or bootstrap from 10 seeds on"""
     width: float = 5.5

@@ -25,11 +25,11 @@ class Theory:
     smoothness: float = 1.0
     """L"""
     beta: float = 0.0
-    """of Assumption 4: gradients of clients against that of all"""
+    """beta of Assumption 4: how far clients' gradients may differ from their mean, relative to the mean's norm"""
     sigma: float = 1.0
     """standard deviation of stochastic gradients"""
     zeta: float = 1.0
-    """of Assumption 4: divergence of clients' gradients"""
+    """zeta of Assumption 4: how far clients' gradients may differ besides, whatever the mean's norm"""
     gap: float = 1.0
     """F(x0) - F*"""
     parameters: int = 273_706
