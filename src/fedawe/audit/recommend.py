@@ -18,7 +18,7 @@ from fedawe.audit.logs.log import Log
 from fedawe.availability.clock import Clock
 
 ENOUGH = 0.05  # a bias that is small, among clients that are ever active
-CALM = 15  # a multiplier up to which training with FedAWE went well on real fleets (docs/audit.md)
+CALM = 15  # a multiplier up to which training with FedAWE went well on the bundled digits (docs/audit.md)
 SLOW = 1000  # rounds until FedAWE was as accurate as FedAvg (docs/results.md)
 LONGER = (2, 3, 4, 6, 8, 12, 18, 24, 36, 48, 72, 144)  # times as long as a round is now
 FEWEST_ROUNDS = 20  # from which on a log tells how often clients are available
@@ -190,8 +190,8 @@ def _headline(
         if fair[worst] < 0.9:
             of = f"Clients of the {table.kind} {shown(table.names[worst])}"
             return _fewer(of, float(fair[worst]))
-    comers = np.flatnonzero(fleet.seen)
-    rare = comers[np.argsort(fleet.rates[comers], kind="stable")][: max(1, round(TENTH * len(comers)))]
+    seen = np.flatnonzero(fleet.seen)
+    rare = seen[np.argsort(fleet.rates[seen], kind="stable")][: max(1, round(TENTH * len(seen)))]
     fair = influences[baseline.name].fair[rare].mean()
     if fair >= 0.95:
         return (
