@@ -87,9 +87,9 @@ def test_every_number_in_the_sentences_is_in_a_table() -> None:
     assert found <= scripts.decimals(tables) | SETTINGS
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/faq.md"])
-def test_what_other_pages_say_about_winning_is_in_a_table_too(page: str) -> None:
-    text = (scripts.ROOT / page).read_text(encoding="utf-8").partition("**Does FedAWE win?**")[2].partition("\n\n")[0]
+@pytest.mark.parametrize(("page", "end"), [("README.md", "\n## "), ("docs/faq.md", "\n\n")])
+def test_what_other_pages_say_about_winning_is_in_a_table_too(page: str, end: str) -> None:
+    text = (scripts.ROOT / page).read_text(encoding="utf-8").partition("Does FedAWE win?")[2].partition(end)[0]
     assert "results.md" in text
     tables = " ".join(path.read_text(encoding="utf-8") for path in KEPT.glob("*/*.md"))
     assert scripts.decimals(text) <= scripts.decimals(tables)
