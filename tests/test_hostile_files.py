@@ -178,3 +178,34 @@ def test_a_file_system_that_takes_nothing(code: int, begun: bool, command: Comma
     assert (found, err.count("\n")) == (2, 1)
     assert os.strerror(code) in err
     assert run(command, out)[0] == 0
+
+
+@pytest.mark.parametrize(
+    "algorithm",
+    [
+        {"class": "os:system", "command": "touch executed"},
+        {"class": "subprocess:Popen", "args": ["touch", "executed"]},
+        {"function": "os:system", "command": "touch executed"},
+        {"class": "fedawe.algorithms.base:torch.os.system", "command": "touch executed"},
+        {"class": "fedawe.algorithms.weighted:Weighted", "rule": {"class": "os:system", "command": "touch executed"}},
+        {"class": "from_a_record:Anything"},
+    ],
+)
+def test_a_record_executes_nothing(
+    algorithm: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Command
+) -> None:
+    """Neither what it calls its algorithm, nor a module of that name that lies beside it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "from_a_record.py").write_text("open('executed', 'w')\n")
+    code, _, _ = command(
+        *("run", "--task", "quadratic", "--algorithms", "fedavg", "fedawe", "--rounds", "5", "--seeds", "0"),
+        *("--out", "runs"),
+    )
+    assert code == 0
+    path = tmp_path / "runs" / "fedavg" / "seed-0" / records.NAME
+    record = records.read(path)
+    lines = [{**record.header, "algorithm": algorithm}, *record.evaluations, record.end or {}]
+    path.write_text("".join(records.seal(line) + "\n" for line in lines))
+    assert command("report", "runs")[0] == 0
+    assert not (tmp_path / "executed").exists()

@@ -4,13 +4,16 @@ A class or function that is not part of this package is stored with a checksum o
 that a changed definition is noticed.
 """
 
+import contextlib
 import dataclasses
 import functools
 import hashlib
 import importlib
 import inspect
 import math
+import sys
 from collections.abc import Mapping, Set
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +24,8 @@ from fedawe.core.definitions import definition
 from fedawe.core.errors import UserError
 
 Fields = dict[str, Any]
+MADE_AGAIN = ("fedawe.algorithms.", "fedawe.training.")  # where algorithms and their rates are defined
+VERBS = ("init", "start", "aggregate", "model")  # of an algorithm
 
 
 def described(value: Any) -> Any:
@@ -56,7 +61,9 @@ def described(value: Any) -> Any:
 
 
 def rebuilt(fields: Any) -> Any:
-    """The object that was described, if its class can be imported and its fields are plain values.
+    """The object that was described, if it is an algorithm that is known here and its fields are plain values.
+
+    A record is data: it decides neither what is imported nor what is called.
 
     >>> from fedawe import FedAU
     >>> rebuilt(described(FedAU(K=20)))
@@ -72,12 +79,31 @@ def rebuilt(fields: Any) -> Any:
     place = fields.get("class", fields.get("function"))
     if place is None:
         return said
-    module, _, name = str(place).partition(":")
+    kind = _algorithm_at(str(place))
     try:
-        found: Any = functools.reduce(getattr, name.split("."), importlib.import_module(module))
-    except (ImportError, AttributeError, ValueError):
-        raise UserError(f"cannot import {place}, of which the record speaks") from None
-    return found if "function" in fields and not said else found(**said)
+        return kind(**said)
+    except TypeError as error:
+        raise UserError(f"cannot make {place} again, of which the record speaks: {error}") from None
+
+
+def _algorithm_at(place: str) -> type:
+    """A dataclass of our own algorithms, or an algorithm whose module is imported already or registered."""
+    module, _, name = place.partition(":")
+    ours = f"{module}.".startswith(MADE_AGAIN)
+    if ours or module in {entry.module for entry in entry_points(group="fedawe.algorithms")}:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(module)
+    found: Any = sys.modules.get(module)
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    known = isinstance(found, type) and found.__module__ == module
+    if known and (dataclasses.is_dataclass(found) if ours else all(hasattr(found, verb) for verb in VERBS)):
+        kind: type = found
+        return kind
+    raise UserError(
+        f"cannot make {place} again, of which the record speaks; expected an algorithm of this package, or one whose "
+        "module is imported"
+    )
 
 
 def _fields(value: Any) -> Fields:
