@@ -152,6 +152,21 @@ def test_only_complete_runs_count(own: Path, spoil: object, status: str) -> None
     assert found.seeds == (0, 2)
 
 
+def test_a_run_with_fewer_rounds_than_others_does_not_count(own: Path) -> None:
+    """As when only some algorithms are extended, or when the extension is interrupted."""
+    for seed in (0, 1, 2):
+        header, *rest = samples.lines(own, "fedawe", seed)
+        samples.write(own, "fedawe", seed, [{**header, "rounds": 90}, *rest])
+    experiment = load(own)
+    assert {run.status for run in experiment.of("fedawe")} == {"complete"}
+    others = [run for run in experiment.runs if run.label != "fedawe"]
+    assert {run.status for run in others} == {"unfinished"}
+    assert {run.message for run in others} == {"has 60 rounds, others have 90; extend it to as many"}
+    found = compare(experiment)
+    assert [s.label for s in found.ranked] == ["fedawe"]
+    assert all(s.difference is None for s in found.main)
+
+
 def test_a_run_without_a_record_has_not_finished(own: Path) -> None:
     samples.record(own, "fedau", 2).unlink()
     samples.record(own, "fedau", 1).write_bytes(b"")

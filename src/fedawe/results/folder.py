@@ -4,7 +4,7 @@ Nothing here fails because a run is unfinished, diverged or damaged: that is sai
 The folder of a deployment is that of an experiment with one run; so is the folder of one run.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -181,7 +181,7 @@ def load(out: Path) -> RunSet:
     for run in runs:
         if run.header and run.header.get("format") != records.FORMAT:
             raise UserError(_other_format(run.record.path, run.header.get("format")))
-    head = head or {}
+    runs, head = tuple(_of_one_length(runs)), head or {}
     traces: dict[int, Trace] = {}
     clients: dict[int, Clients] = {}
     for seed in sorted({run.seed for run in runs}):
@@ -263,6 +263,24 @@ def _runs(out: Path) -> list[RunResult]:
         label = str(record.header.get("label") or unquote(folder.parent.name))
         runs.append(RunResult(label, int(number), record))
     return runs
+
+
+def _of_one_length(runs: Sequence[RunResult]) -> Iterator[RunResult]:
+    """The runs; one that is complete with fewer rounds than another has yet to be extended, and does not count."""
+    rounds = [_planned(run) for run in runs if run.status == "complete"]
+    for run in runs:
+        if run.status == "complete" and (planned := _planned(run)) < max(rounds):
+            why = f"has {planned} rounds, others have {max(rounds)}; extend it to as many"
+            end = {**(run.record.end or {}), "status": "unfinished", "message": why}
+            yield replace(run, record=replace(run.record, end=end))
+        else:
+            yield run
+
+
+def _planned(run: RunResult) -> int:
+    """How many rounds a run was to have."""
+    rounds = run.header.get("rounds")
+    return rounds if isinstance(rounds, int) else run.rounds
 
 
 def _clients(path: Path) -> Clients:
