@@ -167,6 +167,14 @@ def test_a_run_with_fewer_rounds_than_others_does_not_count(own: Path) -> None:
     assert all(s.difference is None for s in found.main)
 
 
+def test_algorithms_with_other_seeds_are_not_ranked_together(own: Path) -> None:
+    for label, seed in (("fedawe", 2), ("fedavg", 0)):  # two seeds each, one of which both have
+        shutil.rmtree(samples.record(own, label, seed).parent)
+    found = compare(load(own), Choice(algorithms=("fedawe", "fedavg")))
+    assert [len(s.values) for s in found.main] == [2, 2]
+    assert found.ranked == []
+
+
 def test_a_run_without_a_record_has_not_finished(own: Path) -> None:
     samples.record(own, "fedau", 2).unlink()
     samples.record(own, "fedau", 1).write_bytes(b"")

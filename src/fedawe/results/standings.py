@@ -159,8 +159,8 @@ def compare(runs: RunSet, choice: Choice | None = None) -> Comparison:
     metric, note = deciding(runs, choice.metric)
     to = baseline_of(runs, choice.baseline)
     values = {label: _by_seed(runs, label, metric.name, choice.window) for label in runs.labels}
-    most = max((len(v) for v in values.values()), default=0)
-    whole = [label for label in values if most and metric.sign and len(values[label]) == most == len(runs.of(label))]
+    seeds = len({seed for found in values.values() for seed in found})
+    whole = [label for label in values if seeds and metric.sign and len(values[label]) == seeds == len(runs.of(label))]
     order = [-metric.sign * float(np.mean(list(values[label].values()))) for label in whole]
     ranks = dict(zip(whole, scipy.stats.rankdata(order, "min").astype(int).tolist(), strict=True))
 
