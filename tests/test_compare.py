@@ -4,6 +4,7 @@ import csv
 import io
 import math
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -219,6 +220,14 @@ def test_staleness_and_echo_are_counted_right() -> None:
                 last[i] = t
     assert echo_counts(Trace(on)).tolist() == np.bincount(echoes).tolist()
     assert staleness_counts(Trace(on)).tolist() == np.bincount(ages).tolist()
+
+
+def test_the_staleness_of_very_many_rounds_takes_no_time() -> None:
+    on = np.zeros((400_000, 2), dtype=bool)
+    on[::2] = True
+    began = time.perf_counter()
+    assert staleness_counts(Trace(on)).tolist() == [0, 400_002, 399_998]
+    assert time.perf_counter() - began < 5
 
 
 def test_class_availability_is_the_mean_over_samples(whole: Path) -> None:

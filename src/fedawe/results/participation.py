@@ -34,11 +34,13 @@ def staleness_counts(trace: Trace) -> Counts:
     >>> staleness_counts(Trace([[1, 0], [1, 0], [0, 1]])).tolist()    # ages 1 1, 1 2, 1 3
     [0, 4, 1, 1]
     """
-    tau, counts = np.full(trace.clients, -1), np.zeros(trace.rounds + 1, dtype=np.int64)
-    for t, active in enumerate(trace.on):
-        counts += np.bincount(t - tau, minlength=trace.rounds + 1)
-        tau[active] = t
-    return np.trim_zeros(counts, "b")
+    # A client that is away for n rounds holds models of all ages from 1 to n on the way; the last absence has no end.
+    away = np.where(trace.on.any(0), trace.on[::-1].argmax(0), trace.rounds)
+    absences = np.bincount(np.concatenate([trace.echoes(), away]))
+    absences[0] = 0
+    counts = absences[::-1].cumsum()[::-1]
+    counts[0] = 0
+    return np.asarray(counts)
 
 
 def class_availability(runs: RunSet, seed: int) -> Array | None:
