@@ -710,3 +710,22 @@ def test_whatever_a_class_is_made_from_belongs_to_its_definition(tmp_path, monke
         for name in texts:
             del sys.modules[f"{name}_x"]
     assert (found[0] != found[1]) == noticed
+
+
+class Unreachable(fedawe.Quadratic):
+    """A task whose evaluation fails in a way that has nothing to do with the folder of the experiment."""
+
+    def evaluate(self, x):
+        raise self.error
+
+
+@pytest.mark.parametrize("error", [FileNotFoundError(2, "No such file", "/elsewhere/x.csv"), ConnectionError("gone")])
+def test_an_error_of_a_task_is_not_one_of_the_folder(tmp_path, error):
+    task = Unreachable(torch.tensor([[0.0], [1.0]]))
+    task.error = error
+    experiment = fedawe.Experiment(
+        task=task, algorithms={"FedAvg": fedawe.FedAvg()}, availability=fedawe.Stationary(), p=0.5, rounds=2, seeds=(0,)
+    )
+    with pytest.raises(type(error)) as raised:
+        experiment.run(tmp_path)
+    assert raised.value is error

@@ -102,8 +102,10 @@ class Folder:
                 yield
         except filelock.Timeout:
             raise UserError(f"{self.out} is in use by another process; wait for it, or choose another --out") from None
-        except OSError as error:  # no permission, a read-only file system, a full disk
-            raise UserError(f"{error.filename or self.out}: cannot be written ({error.strerror})") from None
+        except OSError as error:
+            if not isinstance(error.filename, str | Path) or not Path(error.filename).is_relative_to(self.out):
+                raise  # of a user's task, or of a cluster
+            raise UserError(f"{error.filename}: cannot be written ({error.strerror})") from None  # no permission
 
     def prepare(self, populations: Sequence[Population], stacked: bool, warn: Callable[[str], None]) -> None:
         """What all runs share; a trace that is already there must be the beginning of this one."""
