@@ -581,6 +581,23 @@ def test_a_command_that_was_overtaken_does_not_change_the_experiment(tmp_path, m
     execute(out, settings=dataclasses.replace(settings, evaluate_every=1))  # it can still go on
 
 
+def test_a_command_that_was_overtaken_does_not_change_how_clients_are_grouped(tmp_path, monkeypatch):
+    """Another command begins and ends after this one has found the folder empty."""
+    out, settings = tmp_path / "out", dataclasses.replace(SETTINGS, rounds=2)
+    began = schedule._stacked
+
+    def overtaken(*arguments):
+        monkeypatch.setattr(schedule, "_stacked", began)
+        found = began(*arguments)
+        execute(out, settings=settings, engine="one")
+        return found
+
+    monkeypatch.setattr(schedule, "_stacked", overtaken)
+    with pytest.raises(UserError, match="began in .* meanwhile, with engine one; enter the same command again"):
+        execute(out, ("fedavg",), settings=settings, engine="stacked")
+    execute(out, settings=settings, engine="auto")  # it can still go on
+
+
 # What a task's evaluate returns
 
 

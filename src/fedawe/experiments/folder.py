@@ -111,6 +111,11 @@ class Folder:
         """What all runs share; a trace that is already there must be the beginning of this one."""
         self.check()  # once more, now that nobody else can write: another command may have begun here meanwhile
         was, now = self._head(warn), environment()
+        if was is not None and bool(was["stacked"]) != stacked:
+            engine = "stacked" if was["stacked"] else "one"
+            raise UserError(
+                f"another command began in {self.out} meanwhile, with engine {engine}; enter the same command again"
+            )
         if was is not None and (found := first_difference(was.get("environment"), now)) is not None:
             warn(f"{self.out} was begun with {other(*found)}: results may differ in their last bits")
         head = {
