@@ -113,6 +113,16 @@ def test_clients_that_repeat_themselves_are_not_scored(fleet):
     assert quality(Trace(on), CLOCK, np.ones(60, bool)) is None
 
 
+def test_what_is_unknown_is_not_scored():
+    """Coins cost one bit each under every model, also where half of the clients are unknown after half of the time."""
+    on = np.random.default_rng(0).random((960, 60)) < 0.5
+    known = np.ones_like(on)
+    known[480:, :30] = False
+    found = quality(Trace(on).knowing(known), CLOCK, draws=1)
+    assert found is not None
+    assert all(bits == pytest.approx(1, abs=0.01) for bits in found.bits.values())
+
+
 def test_what_the_model_does_not_draw_is_said(fleet):
     score = quality(fleet, CLOCK, draws=3)
     key = "rounds for which a client is available"

@@ -259,14 +259,15 @@ def quality(
     own = np.ones(trace.clients, dtype=bool) if repeating is None else ~repeating
     if split is None or not own.any() or not trace.on[:split].any() or not trace.on[split:, own].any():
         return None
-    fitted = fit(trace.first(split), clock)
-    held_out = Trace(trace.on[split:, own])
-    hours = _hours(trace.rounds, clock)
-    transitions = _Transitions.of(held_out.on, hours[split:])
+    first, hours = trace.first(split), _hours(trace.rounds, clock)
+    fitted = fit(first, clock)
+    mean = first.on.mean() if first.known is None else first.on.sum() / first.known.sum()
+    known = None if trace.known is None else trace.known[split:, own]
+    transitions = _Transitions.of(trace.on[split:, own], hours[split:], known)
     p, f, phi, flat = fitted.p[own], fitted.dynamics.profile, fitted.dynamics.persistence, np.ones(24)
     rates = fitted.dynamics.probabilities(np.arange(split), p).mean(0)  # shrunk as p is, so that only the hour differs
     bits = {
-        "the same rate for everyone": transitions.loss(np.full(len(p), trace.on[:split].mean()), flat, 0.0),
+        "the same rate for everyone": transitions.loss(np.full(len(p), mean), flat, 0.0),
         "a rate for each client": transitions.loss(rates, flat, 0.0),
         "rate x hour": transitions.loss(p, f, 0.0),
         "rate x hour with persistence": transitions.loss(p, f, phi),
