@@ -1,6 +1,7 @@
 """The dynamics p_i^t = p_i f_i(t) against the paper's formulas, and the statistics of what is drawn from them."""
 
 import math
+import time
 from typing import Any
 
 import numpy as np
@@ -309,6 +310,17 @@ def test_a_group_is_out_together_and_for_whole_lengths() -> None:
         off, _ = runs_of(group)
         assert min(off) == 7
         assert max(off) > 7  # where outages overlap
+
+
+def test_outages_can_be_asked_in_any_order_and_long_ones_cost_no_more() -> None:
+    dynamics, p = fedawe.Outages(groups=3, rate=0.02, length=7), np.ones(3)
+    whole = [fedawe.Trace.draw(dynamics, p, 100, seed).on for seed in (0, 1)]
+    for n in np.random.default_rng(0).integers(200, size=300).tolist():
+        found = dynamics.available(n % 2, n // 2, p, None)
+        np.testing.assert_array_equal(found, whole[n % 2][n // 2])
+    began = time.perf_counter()
+    fedawe.Trace.draw(fedawe.Outages(length=1_000), p, 3_000, seed=0)
+    assert time.perf_counter() - began < 5
 
 
 def test_who_is_there_between_outages_does_not_depend_on_them() -> None:

@@ -6,7 +6,7 @@ arrays (torch in, torch out).
 """
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -259,6 +259,10 @@ class Outages(Dynamics):
     groups: int = 5
     rate: float = 0.02
     length: int = 10
+    # (seed, t) that was asked for last -> the last round until t in which an outage of each group began        [groups]
+    _newest: dict[tuple[int, int], npt.NDArray[np.int64]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def __post_init__(self) -> None:
         _check("groups", self.groups, at_least=1, at_most=10**6)
@@ -270,11 +274,20 @@ class Outages(Dynamics):
 
     def available(self, seed: int, t: int, p: Array, before: Mask | None) -> Mask:
         del before
-        out = np.zeros(self.groups, dtype=bool)
-        for begin in range(max(0, t - self.length + 1), t + 1):
-            out |= rng(seed, "outage", begin).random(self.groups) < self.rate
+        out = self._began(seed, t) > t - self.length
         there = rng(seed, "availability", t).random(len(p)) < p
         return np.asarray(there & ~out[np.arange(len(p)) % self.groups])
+
+    def _began(self, seed: int, t: int) -> npt.NDArray[np.int64]:
+        """The last round until t in which an outage of each group began, if it can go on in t; round after round in a
+        time that does not depend on `length`."""
+        known = next((at for of, at in self._newest if of == seed and at <= t), -1)
+        last = np.full(self.groups, -self.length) if known < 0 else self._newest[seed, known]
+        for begin in range(max(known + 1, t - self.length + 1), t + 1):
+            last = np.where(rng(seed, "outage", begin).random(self.groups) < self.rate, begin, last)
+        self._newest.clear()
+        self._newest[seed, t] = last
+        return last
 
 
 def class_weights(classes: int, generator: np.random.Generator) -> Array:
