@@ -123,6 +123,16 @@ def test_findings_name_the_best_the_baseline_and_the_last_aggregate(whole: Path)
     assert found["Memory"].startswith("Versions of the model, for 30 clients: FedAWE kept ")
 
 
+def test_a_last_aggregate_that_is_the_model_is_called_the_same(whole: Path, tmp_path: Path) -> None:
+    own = Path(shutil.copytree(whole, tmp_path / "x"))
+    for seed in (0, 1, 2):
+        lines = samples.lines(own, "fedawe", seed)
+        for line in lines[1:-1]:
+            line["latest_test_accuracy"] = line["test_accuracy"]
+        samples.write(own, "fedawe", seed, lines)
+    assert topics(said(own))["Last aggregate"].startswith("Its test accuracy is the same as the model of FedAWE")
+
+
 def test_known_probabilities_are_called_what_they_are(tmp_path: Path) -> None:
     out = samples.experiment(tmp_path / "x", ["fedavg", "fedavg-known"], final={"fedavg-known": 0.9})
     assert "not known outside a simulation" in topics(said(out))["Best on average"]

@@ -77,8 +77,7 @@ def versus(metric: Metric, ours: Standing, theirs: Standing, d: Difference | Non
     a, b = ours.name, theirs.name
     if d is None:
         return f"{a} and {b} cannot be compared: no seed was completed by both."
-    same = d.mean == 0
-    side = f"the same as {b}'s" if same else f"{_amount(metric, d.mean)} {_side(d.mean)} than {b}'s"
+    side = _beside(metric, d.mean, f"{b}'s")
     if d.low is None or d.high is None:
         return (
             f"{a}'s {metric.title} is {side} in the one seed that both completed; with one seed there is no interval, "
@@ -96,6 +95,13 @@ def versus(metric: Metric, ours: Standing, theirs: Standing, d: Difference | Non
         metric.sign * d.sign
     ]
     return f"{verdict}: its {metric.title} is {side} (95 % interval of the difference {bounds}, {seeds})."
+
+
+def _beside(metric: Metric, difference: float, other: str) -> str:
+    """How a value compares with another one."""
+    if difference == 0:
+        return f"the same as {other}"
+    return f"{_amount(metric, difference)} {_side(difference)} than {other}"
 
 
 def _side(difference: float) -> str:
@@ -158,7 +164,7 @@ def _further_models(comparison: Comparison) -> dict[str, list[str]]:
             d = None if ours is None else paired(other.values, ours.values, comparison.choice.interval)
             if ours is None or d is None:
                 continue
-            text = f"{_amount(metric, d.mean)} {_side(d.mean)} than the model of {ours.name}"
+            text = _beside(metric, d.mean, f"the model of {ours.name}")
             if d.low is not None and d.high is not None:
                 text += f" (95 % interval {metric.show(d.low)} to {metric.show(d.high)}"
                 text += ", no significant difference)" if d.sign == 0 else ")"
