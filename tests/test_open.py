@@ -257,6 +257,12 @@ def test_what_cannot_be_found_is_said_in_one_line(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("text", ["fedau:K=20,K=30", "fedau:K=20, K=30", "fedau: =20", "fedau:K= "])
+def test_an_option_is_given_once_and_has_a_value(text: str) -> None:
+    with pytest.raises(UserError, match="cannot read"):
+        algorithm_spec(text)
+
+
 def test_a_name_of_ones_own_comes_after_the_built_in_ones() -> None:
     assert names.parse("mine", "algorithms", {"mine": fedawe.FedAvg}).target is fedawe.FedAvg
 

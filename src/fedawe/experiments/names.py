@@ -186,10 +186,10 @@ def _loaded(entry: EntryPoint) -> Any:
 def _options(text: str, whole: str, name: str) -> dict[str, str]:
     options: dict[str, str] = {}
     for word in _words(text):
-        key, equals, value = word.partition("=")
-        if not (key and equals and value) or key in options:
+        key, _, value = (part.strip() for part in word.partition("="))
+        if not (key and value) or key in options:
             raise UserError(f"cannot read {whole!r}; expected {name}:key=value,key=value")
-        options[key.strip()] = value.strip()
+        options[key] = value
     return options
 
 
