@@ -248,6 +248,10 @@ def load_csv(folder: Path, text: str, **options: Any) -> fedawe.Trace:
     return fedawe.Trace.load(folder / "log.csv", **options)
 
 
+def test_csv_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
+    np.testing.assert_array_equal(load_csv(tmp_path, "\ufeffround,client\n0,1\n1,0\n").on, [[0, 1], [1, 0]])
+
+
 def test_csv_without_a_size_ends_with_its_last_line(tmp_path: Path) -> None:
     text = "round,client\n2,1\n0,0\n\n2,2\n"  # in any order, with empty lines
     np.testing.assert_array_equal(load_csv(tmp_path, text).on, [[1, 0, 0], [0, 0, 0], [0, 1, 1]])

@@ -64,7 +64,7 @@ def check_no_seconds(path: Path, round_seconds: float | None) -> None:
 def _lines(path: Path) -> Iterator[tuple[int, list[str]]]:
     """The non-empty lines as (line number, fields)."""
     try:
-        with path.open(newline="", encoding="utf-8") as file:
+        with path.open(newline="", encoding="utf-8-sig") as file:  # some programs begin a file with a mark
             reader = csv.reader(file)
             for fields in reader:
                 if fields:
