@@ -277,3 +277,9 @@ def test_no_message_outlives_its_round_by_much() -> None:
     grid = connected()
     run_digits(grid, None, 2)
     assert all(0 < m.metadata.ttl <= TIMEOUT + 60 for m in grid.sent)
+
+
+def test_an_empty_round_is_not_followed_by_a_wait_for_evaluations() -> None:
+    grid = FakeGrid()
+    run_digits(grid, None, 2, evaluate=True)
+    assert grid.time == 2 * TIMEOUT

@@ -231,6 +231,8 @@ class FlowerStrategy(Strategy):
         self, n: int, grid: Grid, run: Run, arrays: ArrayRecord
     ) -> tuple[MetricRecord | None, dict[str, float]]:
         """The mean of what clients say of the model, and the same by group."""
+        if not self.presence.clients:  # nobody is there, and nobody is looked for meanwhile
+            return None, {}
         replies, _ = self._exchange(
             run.timeout, lambda: self.configure_evaluate(n, arrays, run.evaluate_config, grid), lambda *_: True
         )
