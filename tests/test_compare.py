@@ -255,6 +255,22 @@ def test_classes_are_in_order_of_availability(whole: Path) -> None:
     assert view.gaps()[2] == pytest.approx(accuracy[often].mean() - accuracy[seldom].mean())
 
 
+def test_classes_without_a_number_are_left_out(own: Path) -> None:
+    """As a class that no test sample has: its accuracy is unknown, and not zero."""
+    for label in ("fedawe", "fedavg"):
+        for seed in (0, 1, 2):
+            lines = samples.lines(own, label, seed)
+            for line in lines[1:-1]:
+                line["test_accuracy_by_class"][4] = None
+            samples.write(own, label, seed, lines)
+    view = by_class(compare(load(own), Choice(algorithms=("fedawe", "fedavg"))))["fedavg"]
+    assert view.values.shape == view.classes.shape == (3, 9)
+    assert (view.values > 0).all()
+    assert all(set(classes) == set(range(10)) - {4} for classes in view.classes.tolist())
+    assert (np.diff(view.availability, axis=1) >= 0).all()
+    assert by_class(compare(load(own)))["mifa"].values.shape == (3, 9)  # all algorithms are compared on the same
+
+
 def test_csv_has_the_bare_numbers(whole: Path) -> None:
     found = compare(load(whole))
     rows = list(csv.DictReader(io.StringIO(str(summary_table(found).export("csv")))))

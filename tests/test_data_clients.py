@@ -262,6 +262,15 @@ def test_only_the_parts_that_were_asked_for_are_evaluated(validated, parts, deci
     check_task(task)
 
 
+def test_the_accuracy_on_a_class_that_is_not_tested_is_unknown():
+    y = np.arange(12) % 3
+    arrays = {"x_train": np.eye(3)[y], "y_train": y, "x_test": np.eye(3)[:2], "y_test": np.arange(2)}
+    task = classification(from_arrays("three", arrays), "softmax", clients=2, alpha=10.0)
+    *tested, last = task.evaluate(task.initial(0))["test_accuracy_by_class"]
+    assert all(share in (0.0, 1.0) for share in tested)
+    assert np.isnan(last)
+
+
 def test_without_a_split_there_is_nothing_of_it():
     task = classification(data(client=OWNERS), "softmax")
     assert task.metrics == Classification.metrics

@@ -24,6 +24,7 @@ from fedawe.cli.main import main
 from fedawe.core.errors import UserError
 from fedawe.experiments.build import experiment_of
 from fedawe.experiments.settings import Settings
+from fedawe.results import events as event_files
 from fedawe.results.events import write_tensorboard
 from fedawe.results.frame import below, frame, write_csv
 from fedawe.tasks import Classification, ModuleNetwork
@@ -259,6 +260,14 @@ def test_tensorboard_reads_what_the_records_say(whole: Path, tmp_path: Path):
     }
     quadratic = accumulated(tmp_path / "tb/q/fedawe/seed-3")
     assert set(quadratic.Tags()["scalars"]) == {"metrics/distance", "metrics/loss", "diagnostics/active"}
+
+
+def test_a_class_without_a_number_has_no_scalar():
+    line = {"round": 5, "test_accuracy_by_class": [0.5, None, 0.0]}
+    assert dict(event_files.scalars(line, (), ("test_accuracy",))) == {
+        "accuracy_by_class/test_0": 0.5,
+        "accuracy_by_class/test_2": 0.0,
+    }
 
 
 def test_one_experiment_needs_no_folder_of_its_own(whole: Path, tmp_path: Path):

@@ -593,7 +593,7 @@ def test_a_command_that_was_overtaken_does_not_change_how_clients_are_grouped(tm
         return found
 
     monkeypatch.setattr(schedule, "_stacked", overtaken)
-    with pytest.raises(UserError, match="began in .* meanwhile, with engine one; enter the same command again"):
+    with pytest.raises(UserError, match=r"began in .* meanwhile, with engine one; enter the same command again"):
         execute(out, ("fedavg",), settings=settings, engine="stacked")
     execute(out, settings=settings, engine="auto")  # it can still go on
 
@@ -648,6 +648,7 @@ def test_only_one_metric_decides(tmp_path):
 def test_numbers_of_libraries_are_numbers_and_undeclared_ones_may_be_missing(tmp_path):
     """As an area under a curve that is not defined for some model."""
     given = {"distance": torch.tensor(1.5), "other": np.float32(2.0), "auc": float("nan"), "each": np.array([1.0, 2.0])}
+    given |= {"hits_by_class": [0.5, float("nan")], "none_by_class": [float("nan")] * 2}
     results = measured(lambda x: given).run(tmp_path / "out")
     (record,) = [run.record for run in results.runs.runs]
     assert record.status == "complete"
@@ -655,6 +656,7 @@ def test_numbers_of_libraries_are_numbers_and_undeclared_ones_may_be_missing(tmp
     for line in record.evaluations:
         assert (line["distance"], line["other"], line["auc"], line["each"]) == (1.5, 2.0, None, [1.0, 2.0])
         assert (line["latest_distance"], line["latest_auc"]) == (1.5, None)
+        assert (line["hits_by_class"], line["none_by_class"]) == ([0.5, None], None)
     assert results.frame()["auc"].isna().all()
     results.report(tmp_path / "report.html")
 

@@ -1,5 +1,6 @@
 """What a task's `evaluate` returned, checked: numbers by name, those that the task declares among them."""
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -46,8 +47,8 @@ def _plain(value: Any, where: str) -> float | int | list[float | int]:
 def finite(found: Line, declared: Collection[str], models: Collection[str]) -> tuple[Line, str | None]:
     """The numbers, where others than the declared ones may be missing (None); and a declared one that is not finite.
 
-    A metric of a further model is declared if the metric is. What is not declared may have no value in some rounds, as
-    the precision for a class that was never predicted.
+    A metric of a further model is declared if the metric is. What is not declared may have no value in some rounds, or
+    for some classes, as the accuracy on a class that has no test samples.
     """
     names = {*declared, *(f"{model}_{name}" for model in models for name in declared)}
     out = dict(found)
@@ -55,5 +56,6 @@ def finite(found: Line, declared: Collection[str], models: Collection[str]) -> t
         if records.not_finite({name: value}) is not None:
             if name in names:
                 return found, name
-            out[name] = None
+            known = [each if math.isfinite(each) else None for each in value] if isinstance(value, list) else None
+            out[name] = known if known and any(each is not None for each in known) else None
     return out, None

@@ -141,6 +141,7 @@ def scalars(
     for name, value in line.items():
         if isinstance(value, list):
             numbers = enumerate(value) if name.endswith(SUFFIX) else ()
-            yield from ((f"{tag(name, variants, declared)}_{c}", number) for c, number in numbers)
+            known = ((c, number) for c, number in numbers if number is not None)
+            yield from ((f"{tag(name, variants, declared)}_{c}", number) for c, number in known)
         elif isinstance(value, int | float) and name != "round" and not name.endswith("_seconds"):
             yield tag(name, variants, declared), value

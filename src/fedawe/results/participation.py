@@ -90,19 +90,28 @@ def by_class(comparison: Comparison) -> dict[str, ByClass]:
     if metric is None:
         return out
     shares = {seed: class_availability(runs, seed) for seed in runs.seeds}
+    means: dict[str, dict[int, Array]] = {}
     for label in runs.labels:
-        found = []
         for run in runs.complete(label):
             share, lists = shares[run.seed], run.series(f"{metric.name}{SUFFIX}").values()
-            if share is None or len(share) < 2 or any(len(each) != len(share) for each in lists):
+            if share is None or any(len(each) != len(share) for each in lists):
                 continue
             values = window_mean(run, f"{metric.name}{SUFFIX}", comparison.choice.window)
             if values is not None:
-                order = np.argsort(share, kind="stable")
-                found.append((run.seed, order, share[order], values[order]))
-        if found:
-            seeds, classes, availability, values_of = zip(*found, strict=True)
-            out[label] = ByClass(label, metric, seeds, np.stack(classes), np.stack(availability), np.stack(values_of))
+                means.setdefault(label, {})[run.seed] = values
+    # Classes that some run has no number for, as those without test samples, are left out of all.
+    every = [values for of in means.values() for values in of.values()]
+    if len({len(values) for values in every}) != 1 or (known := np.isfinite(every).all(0)).sum() < 2:
+        return out
+    for label, of in means.items():
+        found = []
+        for seed, values in of.items():
+            share = shares[seed]
+            assert share is not None
+            order = np.flatnonzero(known)[np.argsort(share[known], kind="stable")]
+            found.append((order, share[order], values[order]))
+        classes, availability, values_of = (np.stack(each) for each in zip(*found, strict=True))
+        out[label] = ByClass(label, metric, tuple(of), classes, availability, values_of)
     return out
 
 

@@ -32,10 +32,11 @@ def window(run: RunResult, rounds: int = WINDOW) -> list[int]:
 
 
 def window_mean(run: RunResult, name: str, rounds: int = WINDOW) -> Array | None:
-    """The mean of a metric over the window, a number or one per class; None if the run has no such metric."""
+    """The mean of a metric over the window, a number or one per class (NaN where a class has none in some evaluation);
+    None if the run has no such metric."""
     values = run.series(name)
     found = [values[n] for n in window(run, rounds) if n in values]
-    return np.asarray(np.mean(found, axis=0), dtype=np.float64) if found else None
+    return np.asarray(np.array(found, dtype=np.float64).mean(0)) if found else None
 
 
 @dataclass(frozen=True)

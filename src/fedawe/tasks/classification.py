@@ -259,8 +259,8 @@ class Classification(Task):
             out["test_perplexity"] = float(found["test"][1].mean().exp())
         elif "test" in found:
             y = self.data.y_test.cpu()
-            of_class = torch.bincount(y, minlength=self.data.classes)
-            by_class = torch.bincount(y, weights=found["test"][0], minlength=self.data.classes) / of_class.clamp(min=1)
+            of_class = torch.bincount(y, minlength=self.data.classes)  # NaN for a class that no test sample has
+            by_class = torch.bincount(y, weights=found["test"][0], minlength=self.data.classes) / of_class
             out["test_accuracy_by_class"] = [round(share, 6) for share in by_class.tolist()]
         return out
 
