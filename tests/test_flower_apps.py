@@ -141,6 +141,16 @@ def test_every_model_of_the_digits(tmp_path: Path, model: str) -> None:
         assert torch.allclose(module.eval()(x), problem.network.outputs(deployed(tmp_path), x), atol=1e-5)
 
 
+def test_a_replay_does_not_depend_on_the_number_of_threads(tmp_path: Path) -> None:
+    run_digits(connected(config={"model": "mlp", "batch": 32}), tmp_path, 4)
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        assert torch.equal(replay(tmp_path), deployed(tmp_path))
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_replay_tells_another_model_from_this_one(tmp_path: Path) -> None:
     run_digits(connected(), tmp_path, 3)
     assert main(str(tmp_path)).startswith("the simulator arrives at the same model: 2538 parameters")
