@@ -53,8 +53,9 @@ def simulate(
     It begins with the first round, or continues after the round of the state `resume`.
 
     Two calls with the same arguments give the same numbers, and so does a call that goes on from any round of another.
-    `engine` says how the clients' work is executed; by default in this process. Where the task has buffers, the states
-    are those of `WithBuffers(algorithm, task.buffers)`.
+    `engine` says how the clients' work is executed; by default in this process, on the threads that PyTorch has, whose
+    number decides the last bits (`torch.set_num_threads(1)` gives those of every other engine). Where the task has
+    buffers, the states are those of `WithBuffers(algorithm, task.buffers)`.
     """
     check_clients(task)
     if trace.clients != task.clients:
