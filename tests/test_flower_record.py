@@ -1,5 +1,6 @@
 """A deployment's folder is an experiment with one run: everything that reads experiments reads it too."""
 
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -132,3 +133,22 @@ def test_a_simulated_experiment_is_not_written_over(tmp_path: Path, monkeypatch:
     Experiment(task=task, algorithms={"fedawe": fedawe.FedAWE()}, p=0.5, rounds=2, seeds=(0,)).run(tmp_path)
     with pytest.raises(fedawe.UserError, match="holds an experiment that was simulated"):
         deploy(tmp_path, monkeypatch)
+
+
+def test_a_long_trace_is_not_written_after_every_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each time takes as long as it has rounds; the last time it is whole."""
+    written: list[int] = []
+    save = fedawe.Trace.save
+
+    def counted(trace: fedawe.Trace, path: Path) -> None:
+        written.append(trace.rounds)
+        save(trace, path)
+
+    monkeypatch.setattr(fedawe.Trace, "save", counted)
+    grid = connected([])
+    strategy = strategy_on(grid, tmp_path)
+    strategy.start(grid, ArrayRecord(digits.initial(grid.config)), num_rounds=301, timeout=0.5)
+    assert written[:100] == list(range(1, 101))
+    assert len(written) < 220
+    assert all(after - before <= 0.01 * after + 1 for before, after in itertools.pairwise(written))
+    assert fedawe.Trace.load(tmp_path / "traces" / "seed-0.npz").rounds == written[-1] == 301

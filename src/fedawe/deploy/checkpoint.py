@@ -3,7 +3,8 @@
 The folder is that of an experiment with one run, so that everything that reads experiments reads it too:
 
 OUT/experiment.json                        what was deployed, versions and hardware
-OUT/traces/seed-0.npz                      which clients were active when, as `fedawe run --dynamics` reads it
+OUT/traces/seed-0.npz                      which clients were active when, as `fedawe run --dynamics` reads it; from
+                                           100 rounds on the newest hundredth of them may be missing until the end
 OUT/fedawe/seed-0/record.jsonl             a header, lines of rounds and of evaluations, a last line
 OUT/fedawe/seed-0/model.safetensors        the model, when all rounds are done; further models beside it
 OUT/fedawe/seed-0/initial.safetensors      the model before the first round
@@ -41,6 +42,7 @@ from fedawe.results.head import HEAD, head_content
 from fedawe.results.record import FORMAT, Line, Record
 
 PATIENCE = 60.0  # seconds that a server app which is going down may still hold the folder
+GROWN = 0.01  # the part of its rounds by which a trace has grown when it is written again
 MODEL, INITIAL = "model.safetensors", "initial.safetensors"
 
 
@@ -62,6 +64,7 @@ class Folder:
         self.max_versions = max_versions
         self.indexes: list[Index] = []  # of the checkpoints that are kept, newest first
         self.writer: records.Writer | None = None
+        self.traced = 0  # rounds of the trace that was written last
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -174,9 +177,11 @@ class Folder:
         return records.read(self.path / records.NAME)
 
     def _follow(self, progress: Progress) -> None:
-        """What can be made from the checkpoint."""
-        if progress.rounds:
+        """What can be made from the checkpoint. A long trace takes long to write, and is written when it has grown."""
+        rounds = progress.rounds
+        if rounds and (rounds - self.traced >= rounds * GROWN or rounds >= self.header["rounds"]):
             Trace(progress.on).save(new_folder(self.out / "traces") / f"seed-{self.header['seed']}.npz")
+            self.traced = rounds
 
     def _open_record(self, progress: Progress) -> None:
         """The record up to the checkpoint, whose own lines may not have got there."""

@@ -50,7 +50,7 @@ def state_of(folder: Path, now: float | None = None) -> dict[str, Any]:
         "name": str(record.header.get("name") or record.header.get("label") or run.name),
         "folder": run.name,
         "status": record.status,
-        "done": trace.rounds if trace is not None and rounds else _last(record),
+        "done": rounds[-1]["round"] if rounds else _last(record),
         "rounds": record.header.get("rounds"),
         "quiet_seconds": quiet,
         "evaluations": _evaluations(record),
