@@ -352,6 +352,8 @@ def test_a_shorter_draw_of_outages_is_the_beginning_of_a_longer_one() -> None:
         ({"rate": 1.1}, "rate is 1.1; expected a number at least 0 and at most 1"),
         ({"rate": math.nan}, "rate is nan"),
         ({"length": 0}, "length is 0; expected a number at least 1"),
+        ({"length": 2.5}, r"length is 2\.5; expected a whole number"),
+        ({"groups": 2.5}, r"groups is 2\.5; expected a whole number"),
     ],
 )
 def test_outages_that_cannot_be_are_refused(options: dict[str, Any], said: str) -> None:

@@ -265,6 +265,9 @@ class Outages(Dynamics):
     )
 
     def __post_init__(self) -> None:
+        for name in ("groups", "length"):
+            if not isinstance(getattr(self, name), int | np.integer):
+                raise UserError(f"{name} is {getattr(self, name)!r}; expected a whole number")
         _check("groups", self.groups, at_least=1, at_most=10**6)
         _check("rate", self.rate, at_least=0, at_most=1)
         _check("length", self.length, at_least=1)
