@@ -346,6 +346,8 @@ def test_labels_that_cannot_be_file_names_are_quoted(tmp_path: Path) -> None:
         ({"local": fedawe.Local}, "expected how clients train"),
         ({"task": torch.nn.Linear(2, 2)}, "task is a torch.nn.Module, which is a network and no task; expected fedawe"),
         ({"task": torch.nn.Linear}, "task is a torch.nn.Module, which is a network and no task"),
+        ({"p": "often"}, "probabilities must be numbers: could not convert string to float: 'often'"),
+        ({"p": ["a", "b"]}, "probabilities must be numbers"),
         ({"seeds": ()}, "no seed given"),
         ({"seeds": (0, 0)}, "a seed was given twice"),
         ({"seeds": (-1,)}, "a seed is a whole number from 0, not -1"),

@@ -73,7 +73,7 @@ class Definition:
         if self.p is not None:
             if self.recorded is not None:
                 raise UserError("p has no meaning for a recorded trace; omit it (--p on the command line)")
-            set_(self, "p", as_base_probabilities(np.atleast_1d(np.asarray(self.p, dtype=np.float64))))
+            set_(self, "p", as_base_probabilities([self.p] if np.ndim(self.p) == 0 else self.p))
         _check_ways_to_train(self.local)
         unknown = set(self.local) - {*self.algorithms, DEFAULT} if isinstance(self.local, Mapping) else set()
         if unknown:
