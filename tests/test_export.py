@@ -477,6 +477,13 @@ def test_without_its_record_a_model_needs_a_module(runs, tmp_path):
     assert torch.equal(fedawe.load_model(alone, same)[1].weight, fedawe.load_model(runs["mlp"])[1].weight)
 
 
+def test_a_vector_of_another_size_than_the_record_says_is_refused(runs, tmp_path: Path):
+    copy = Path(shutil.copytree(runs["softmax"], tmp_path / "run"))
+    safetensors.torch.save_file({"x": torch.zeros(7)}, copy / "other.safetensors")
+    with pytest.raises(UserError, match="has 7 numbers, expected 650 as the record beside it says"):
+        fedawe.load_model(copy / "other.safetensors")
+
+
 def test_models_that_are_not_to_be_had(runs, tmp_path, whole):
     for said, spoil in (
         ("is not the model of the record beside it", lambda run: _flip(run / "model.safetensors")),

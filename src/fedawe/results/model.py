@@ -96,7 +96,10 @@ def _fitted(file: Path, tensors: Tensors, shapes: Shapes | None, layout: Layout)
             if size != len(x):
                 raise UserError(f"{file}: the module has {size} parameters and buffers, expected {len(x)}")
             return layout.state_dict(x)
-        pieces = x.split([math.prod(shape) for shape in shapes.values()])
+        sizes = [math.prod(shape) for shape in shapes.values()]
+        if sum(sizes) != len(x):
+            raise UserError(f"{file}: has {len(x)} numbers, expected {sum(sizes)} as the record beside it says")
+        pieces = x.split(sizes)
         tensors = {name: piece.view(shape) for (name, shape), piece in zip(shapes.items(), pieces, strict=True)}
     if set(theirs) <= set(tensors):
         known = {*theirs, *layout.constants, *layout.aliases}
