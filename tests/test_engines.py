@@ -69,6 +69,23 @@ def test_any_number_of_workers_gives_the_same_bits(two):
             engine.close()
 
 
+def test_the_number_of_threads_does_not_decide_the_bits():
+    """Threads share the sums of a gradient, whose order decides the last bits."""
+    data, parts = images()
+    task, local = Classification(data, dense((192, 64, 4)), parts), fedawe.Local(fedawe.Rate(0.1), steps=3, batch=32)
+    trace, before, found = fedawe.Trace(np.ones((3, 20))), torch.get_num_threads(), []
+    try:
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            engine = Inline(task, local, stacked=False)
+            *_, last = fedawe.simulate(task, fedawe.FedAvg(), trace, local, seed=0, engine=engine)
+            found.append(last.x)
+            assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+    assert torch.equal(*found)
+
+
 @pytest.mark.parametrize("network", [paper((3, 8, 8), (16,), 4), dense((192, 8, 4))], ids=["convolutions", "dense"])
 def test_stacked_and_one_by_one_agree_to_rounding(network):
     task = small(network)

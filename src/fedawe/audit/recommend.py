@@ -144,19 +144,14 @@ def advise(
 
 def _slow(found: Sequence[Candidate], chosen: Candidate) -> Iterator[str]:
     """What a small bias does not say of a rule with echoes, and which rules without them are about as fair."""
-    if chosen.multiplier is None:
-        return
-    biased = (FedAvg, FedAvgAll)
-    others = [one for one in found if one.multiplier is None and not isinstance(one.algorithm, biased)]
-    near = [one.said for one in others if one.bias <= chosen.bias + ENOUGH]
-    text = (
-        "A small bias does not mean that a rule learns fast: on SVHN, at equal learning rates, FedAWE was less "
-        f"accurate than FedAvg for about {SLOW} rounds (docs/results.md)."
-    )
-    if near:
-        listed = f"{', '.join(near[:-1])} and {near[-1]}" if len(near) > 1 else near[0]
-        text += f" Compare it on your task with {listed}, which count the clients about as evenly."
-    yield text
+    if chosen.multiplier is not None:
+        others = [one for one in found if one.multiplier is None and not isinstance(one.algorithm, FedAvg | FedAvgAll)]
+        near = ", ".join(one.said for one in others if one.bias <= chosen.bias + ENOUGH)
+        fair = f" These rules count the clients about as evenly; compare them on your task: {near}." if near else ""
+        yield (
+            "A small bias does not mean that a rule learns fast: on SVHN, at equal learning rates, FedAWE was less "
+            f"accurate than FedAvg for about {SLOW} rounds (docs/results.md).{fair}"
+        )
 
 
 def _unfair(

@@ -26,7 +26,7 @@ from fedawe.experiments.names import attribute
 from fedawe.results import record as records
 from fedawe.tasks.base import Metrics, Task, Work
 from fedawe.tasks.layout import Entry, Kind, Layout
-from fedawe.training.engines import Inline, one_thread
+from fedawe.training.engines import Inline
 from fedawe.training.local import Local
 from fedawe.training.simulate import simulate
 
@@ -121,10 +121,9 @@ def replay(out: str | Path, client: ClientApp | None = None) -> Tensor:
                 "--client my_app.client_app:app"
             )
         task, local = digits.task(said["config"]), digits.local(said["config"])
-        # As devices do it, one client at a time and on one thread, which decides the last bits of a sum.
-        with one_thread():
-            *_, last = simulate(task, algorithm, trace, local, seed=seed, engine=Inline(task, local, stacked=False))
-            return last.x
+        # One client at a time, as devices do it.
+        *_, last = simulate(task, algorithm, trace, local, seed=seed, engine=Inline(task, local, stacked=False))
+        return last.x
     initial = safetensors.torch.load_file(existing_file(run / INITIAL))
     layout = _layout(header, initial)
     recorded = Recorded(layout.vector(initial), layout, trace.clients)

@@ -17,7 +17,7 @@ from fedawe.availability.trace import Trace
 from fedawe.core.errors import UserError
 from fedawe.core.rng import rng
 from fedawe.tasks.base import Task
-from fedawe.training.engines import Engine, Inline
+from fedawe.training.engines import Engine, Inline, one_thread
 from fedawe.training.local import Local
 from fedawe.training.memory import check_needs
 
@@ -53,9 +53,9 @@ def simulate(
     It begins with the first round, or continues after the round of the state `resume`.
 
     Two calls with the same arguments give the same numbers, and so does a call that goes on from any round of another.
-    `engine` says how the clients' work is executed; by default in this process, on the threads that PyTorch has, whose
-    number decides the last bits (`torch.set_num_threads(1)` gives those of every other engine). Where the task has
-    buffers, the states are those of `WithBuffers(algorithm, task.buffers)`.
+    `engine` says how the clients' work is executed; by default in this process. Every process uses one thread, so that
+    the numbers do not depend on how many PyTorch has; `Processes` uses several cores. Where the task has buffers, the
+    states are those of `WithBuffers(algorithm, task.buffers)`.
     """
     check_clients(task)
     if trace.clients != task.clients:
@@ -130,7 +130,8 @@ def _rounds(algorithm: Algorithm[S], trace: Trace, state: S, seed: int, engine: 
         counted = visits_of(algorithm, state)  # in how many rounds each was active, where it is counted  [m]
         visits = available if counted is None else counted
         A = choose(algorithm, state, t, trace.active(t), rng(seed, "choose", t)).cpu()
-        down = broadcast(algorithm, state, t, A)  # x_i^t and more
-        up = engine.train(down, A, t, seed, visits[A])  # x_i^t - x_i^(t,s) and more
-        state = absorb(algorithm, state, t, A, up)
+        with one_thread():
+            down = broadcast(algorithm, state, t, A)  # x_i^t and more
+            up = engine.train(down, A, t, seed, visits[A])  # x_i^t - x_i^(t,s) and more
+            state = absorb(algorithm, state, t, A, up)
         yield Round(t, A, state, algorithm, past.through(t))

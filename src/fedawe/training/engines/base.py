@@ -14,8 +14,8 @@ from fedawe.training.shares import trained
 class Engine(Protocol):
     """An engine trains clients and evaluates models.
 
-    The numbers depend on the task and on how clients are grouped, never on the engine. Their last bits depend also on
-    how many threads PyTorch has: `Experiment.run`, other processes and clusters use one, `Inline` those that it finds.
+    The numbers depend on the task and on how clients are grouped, never on the engine: `simulate` and `Experiment.run`
+    let every process use one thread.
     """
 
     def train(self, down: Broadcast, A: Tensor, t: int, seed: int, visits: Tensor) -> Upload:
