@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import torch
 
 from fedawe.algorithms.base import is_whole
@@ -45,7 +46,8 @@ def _check_metrics(name: str, task: Task, x: torch.Tensor) -> None:
         numbers = value if isinstance(value, list) else [value]
         expect(all(isinstance(each, float | int) for each in numbers), f"{name}.evaluate: {key} is not a number")
     again = task.evaluate(x)
-    expect(dict(found) == dict(again), f"{name}.evaluate gives other numbers when it is called again")
+    same = found.keys() == again.keys() and all(np.array_equal(found[k], again[k], equal_nan=True) for k in found)
+    expect(same, f"{name}.evaluate gives other numbers when it is called again")
     declared = task.metrics
     expect(all(isinstance(metric, Metric) for metric in declared), f"{name}.metrics must be fedawe.Metric objects")
     missing = [metric.name for metric in declared if metric.name not in found]
