@@ -1,12 +1,12 @@
-"""The paper's network on SVHN under its sine: what `fedawe reproduce table2 --preset conv` found, as tables and curves.
+"""The paper's network on SVHN under its sine: what `fedawe reproduce --preset conv` found, as tables and curves.
 
 usage: python results/conv.py RUNS...      read the runs below these folders, and write what was found to results/conv
        python results/conv.py              write tables and figure anew from the evaluations that are kept
 
-RUNS are folders such as runs/reproduce/conv and runs/reproduce/paper. Which size a run has, its record says: `conv`
-(16 x 16 pixels, batches of 32) or `paper` (32 x 32, 128). Runs may be under way: they count in what is said about
-earlier rounds, and not in what is said about the last ones. What was kept before of runs that are not below RUNS is
-dropped.
+RUNS are folders such as runs/reproduce/conv and runs/reproduce/paper. Which kind a run is of, its record says: `conv`
+(16 x 16 pixels, batches of 32), `search` (the same, evaluated on validation data), or `paper` (32 x 32, 128). Runs may
+be under way: they count in what is said about earlier rounds, and not in what is said about the last ones. What was
+kept before of runs that are not below RUNS is dropped.
 """
 
 import functools
@@ -15,6 +15,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 from compact import keep
 from matplotlib.axes import Axes
@@ -38,9 +39,10 @@ from fedawe.core.describe import path_of
 from fedawe.core.palette import LOOKS
 from fedawe.paper.found import metric_of
 from fedawe.paper.plan import ALGORITHMS, NAMES, Plan, Variant
-from fedawe.paper.presets import DENSE, presets
+from fedawe.paper.presets import DENSE, Rates, presets, tuned_rates
 from fedawe.paper.published import accuracy, published
-from fedawe.paper.readings import Evaluate, RateKind, Readings
+from fedawe.paper.readings import Evaluate, Only, RateKind, Readings
+from fedawe.paper.search import Grid
 from fedawe.report.plots.style import Size, figure, line, save
 from fedawe.results.folder import RunResult, load_all
 from fedawe.results.frame import table as rows_of
@@ -49,12 +51,20 @@ from fedawe.results.standings import paired
 
 KEPT = Path(__file__).parent / "conv"
 DATA, DYNAMICS, BASELINE = "svhn", "sine", "fedavg"
-KINDS: Mapping[RateKind, str] = {"paper": "the paper's rates", "equal": "equal rates"}
+NAMED: Mapping[RateKind, str] = {"paper": "the paper's rates", "equal": "equal rates", "tuned": "rates searched for"}
+KINDS = {kind: said for kind, said in NAMED.items() if kind != "tuned" or DATA in tuned_rates().get("conv", {})}
+# Pixels, batch, and whether samples are held out for validation.
+SIZES: Mapping[tuple[object, ...], str] = {
+    (16, 32, False): "conv",
+    (16, 32, True): "search",
+    (32, 128, False): "paper",
+}
 WINDOW, PERIOD = DENSE[0], 20
 HORIZONS, BEFORE = (300, 500, 1000, 2000), 5  # so many evaluations, 20 rounds apart, up to a horizon
 TARGETS: Sequence[int] = published()["table8"]["targets"][DATA]
 COLUMNS = ["folder", "label", "seed", "status", "round", "test_accuracy", "latest_test_accuracy"]
 COLUMNS += ["received_test_accuracy", *(f"test_accuracy_class_{c}" for c in range(10)), "elapsed_seconds"]
+COLUMNS += ["validation_accuracy"]
 NOTHING = "No such run is complete yet.\n"
 MODELS: Mapping[Evaluate, str] = {"latest": "last aggregate", "received": "mean of the models received"}
 
@@ -78,7 +88,7 @@ def read(folders: Iterable[Path]) -> pd.DataFrame:
 
 
 def size_of(run: RunResult) -> str | None:
-    """conv or paper, if it is a run of one of these sizes on these data under these dynamics that was evaluated."""
+    """conv, search or paper, if it is a run of one of these on these data under these dynamics that was evaluated."""
     header, task = run.header, run.header.get("task") or {}
     if (
         not run.record.evaluations
@@ -87,8 +97,8 @@ def size_of(run: RunResult) -> str | None:
         or (header.get("availability") or {}).get("title") != DYNAMICS
     ):
         return None
-    made = task.get("image_size") or 32, (header.get("local") or {}).get("batch")
-    return "conv" if made == (16, 32) else "paper" if made == (32, 128) else None
+    made = task.get("image_size") or 32, (header.get("local") or {}).get("batch"), bool(task.get("validation"))
+    return SIZES.get(made)
 
 
 @functools.cache
@@ -109,9 +119,10 @@ def of_size(frame: pd.DataFrame, size: str) -> pd.DataFrame:
 
 
 def rate_of(variant: Variant) -> str:
-    """Its eta0."""
+    """Its eta0, and its eta_g where that is not 1."""
     assert variant.rates is not None
-    return f"{variant.rates[0]:g}"
+    eta0, eta_g = variant.rates
+    return f"{eta0:g}" if eta_g == 1 else f"{eta0:g}, eta_g {eta_g:g}"
 
 
 def last(frame: pd.DataFrame, variant: Variant, evaluate: Evaluate = "mean") -> BySeed:
@@ -122,6 +133,12 @@ def last(frame: pd.DataFrame, variant: Variant, evaluate: Evaluate = "mean") -> 
 def whole(frame: pd.DataFrame, kind: RateKind) -> dict[str, Variant]:
     """The variants of which there is a complete run."""
     return {name: variant for name, variant in variants(kind).items() if last(frame, variant)}
+
+
+def begun(frame: pd.DataFrame) -> list[RateKind]:
+    """The kinds of rates with which an algorithm has been run."""
+    labels = set(frame.label)
+    return [kind for kind in KINDS if any(variant.label in labels for variant in variants(kind).values())]
 
 
 # Tables
@@ -271,12 +288,25 @@ def full_table(frame: pd.DataFrame) -> list[dict[str, object]]:
             "last aggregate": spread(last(frame, variant, "latest")),
             "worst class": spread(over_classes(by_class(frame, label, WINDOW), min)),
         }
-        for kind in KINDS:
-            base = variants(kind)[BASELINE]
+        for base in (variants("paper")[BASELINE], variants("equal")[BASELINE]):
             difference = None if label == base.label else paired(own, last(frame, base))
             row[f"minus FedAvg, eta0 = {rate_of(base)}"] = interval(difference)
         rows.append(row)
     return rows
+
+
+def search_grid(frame: pd.DataFrame) -> Grid:
+    """Validation accuracy in percent by algorithm and pair of rates, over the last 50 rounds and the seeds."""
+    preset = presets()["conv"]
+    (planned,) = Plan(preset, only=Only(datasets=(DATA,))).search()
+    accuracies: dict[str, dict[Rates, float]] = {}
+    for variant in planned.variants:
+        values = summary(frame, variant.label, "validation_accuracy", WINDOW)
+        name = f"{variant.name}, clipped" if variant.options else variant.name
+        assert variant.rates is not None
+        whole = len(values) == len(planned.seeds)
+        accuracies.setdefault(name, {})[variant.rates] = mean(values) if whole else float("nan")
+    return Grid("search", "", tuple(sorted(preset.grid)), tuple(sorted(preset.global_grid)), accuracies)
 
 
 def runs_table(frame: pd.DataFrame) -> list[dict[str, object]]:
@@ -288,21 +318,29 @@ def runs_table(frame: pd.DataFrame) -> list[dict[str, object]]:
             if runs.empty:
                 continue
             ends = runs.sort_values("round").groupby("seed").tail(1)
-            seconds = ends.elapsed_seconds.sum()
-            rows.append(
-                {
-                    "size": size,
-                    "algorithm": NAMES[variant.name],
-                    "eta0": rate_of(variant),
-                    "rounds of each seed": ", ".join(
-                        f"seed {one.seed}: {one['round']}" + ("" if one.status == "complete" else f" ({one.status})")
-                        for _, one in ends.sort_values("seed").iterrows()
-                    ),
-                    "hours": f"{seconds / 3600:.1f}",
-                    "seconds a round": f"{seconds / max(ends['round'].sum(), 1):.2f}",
-                }
+            how_far = ", ".join(
+                f"seed {one.seed}: {one['round']}" + ("" if one.status == "complete" else f" ({one.status})")
+                for _, one in ends.sort_values("seed").iterrows()
             )
+            rows.append(_cost(size, NAMES[variant.name], rate_of(variant), how_far, ends))
+    trials = of_size(frame, "search")
+    if not trials.empty:
+        ends = trials.sort_values("round").groupby(["label", "seed"]).tail(1)
+        rows.append(_cost("search", "all", "all", f"{len(ends)} runs of up to {ends['round'].max()}", ends))
     return rows
+
+
+def _cost(size: str, algorithm: str, rate: str, how_far: str, ends: pd.DataFrame) -> dict[str, object]:
+    """A row of the table of runs, from the last evaluation of each."""
+    seconds = ends.elapsed_seconds.sum()
+    return {
+        "size": size,
+        "algorithm": algorithm,
+        "eta0": rate,
+        "rounds of each seed": how_far,
+        "hours": f"{seconds / 3600:.1f}",
+        "seconds a round": f"{seconds / max(ends['round'].sum(), 1):.2f}",
+    }
 
 
 # Sentences
@@ -313,7 +351,7 @@ def short(frame: pd.DataFrame) -> str:
     conv, said = of_size(frame, "conv"), []
     for kind, rates in KINDS.items():
         ours, base = (last(conv, variants(kind)[name]) for name in ("fedawe", BASELINE))
-        there = f"At {rates} (FedAvg's eta0 is {rate_of(variants(kind)[BASELINE])}), after 2000 rounds"
+        there = f"At {rates} (FedAvg's eta0: {rate_of(variants(kind)[BASELINE])}), after 2000 rounds"
         said.append(f"{there}: {standing(ours, base)}{alike(conv, kind)}")
     for kind, rates in KINDS.items():
         changes = []
@@ -324,11 +362,12 @@ def short(frame: pd.DataFrame) -> str:
                 seeds = counted(len(difference.seeds))
                 changes.append(f"{interval(difference)} after {rounds} rounds ({seeds})")
         if changes:
-            said.append(f"FedAWE minus FedAvg at {rates}, by rounds: {'; '.join(changes)}.")
-    slow, fast = (last(conv, variants(kind)[BASELINE]) for kind in KINDS)
-    gained = paired(fast, slow)
+            how = "by rounds (five evaluations at one phase of the availability, not all of the last 50 rounds)"
+            said.append(f"FedAWE minus FedAvg at {rates}, {how}: {'; '.join(changes)}.")
+    slow, fast = (variants(kind)[BASELINE] for kind in ("paper", "equal"))
+    gained = paired(last(conv, fast), last(conv, slow))
     if gained is not None:
-        rates = " to ".join(rate_of(variants(kind)[BASELINE]) for kind in KINDS)
+        rates = f"{rate_of(slow)} to {rate_of(fast)}"
         said.append(f"FedAvg itself changes by {interval(gained)} points when its eta0 goes from {rates}.")
     return "".join(f"- {sentence}\n" for sentence in said)
 
@@ -368,10 +407,9 @@ def counted(seeds: int) -> str:
 
 def tables(frame: pd.DataFrame) -> dict[str, str]:
     """Everything that is written, by the names of the files."""
-    conv, full = of_size(frame, "conv"), of_size(frame, "paper")
-    made = {
-        "paper": table2(conv, "paper"),
-        "equal": table2(conv, "equal"),
+    conv, full, grid = of_size(frame, "conv"), of_size(frame, "paper"), search_grid(of_size(frame, "search"))
+    made: dict[str, list[dict[str, object]]] = {
+        **{kind: table2(conv, kind) for kind in KINDS},
         "models": models_table(conv),
         "speed": speed_table(conv),
         "horizons": horizons_table(conv),
@@ -380,7 +418,7 @@ def tables(frame: pd.DataFrame) -> dict[str, str]:
         "runs": runs_table(frame),
     }
     found = {f"{name}.md": markdown(rows) if rows else NOTHING for name, rows in made.items()}
-    return {"short.md": short(frame), **found}
+    return {"short.md": short(frame), "search.md": f"{grid.words()}\n\n{grid.table().export('md')}", **found}
 
 
 # Figure
@@ -394,13 +432,14 @@ def curves(frame: pd.DataFrame) -> Figure:
     """
     conv = of_size(frame, "conv")
     conv = conv[(conv["round"] % PERIOD == 0) & (conv.status != "diverged")]
-    with figure(3.4, columns=2, sharey=True, size=Size(width=8.0)) as (made, axes):
-        for ax, (kind, said) in zip(axes, KINDS.items(), strict=True):
+    kinds = begun(conv)
+    with figure(3.4, columns=len(kinds), sharey=True, size=Size(width=4.0 * len(kinds))) as (made, axes):
+        for ax, kind in zip(np.atleast_1d(axes), kinds, strict=True):
             for name, variant in variants(kind).items():
                 _draw(ax, conv[conv.label == variant.label], name, variant)
-            ax.set(title=said, xlabel="round", xlim=(0, HORIZONS[-1]), ylim=(60, 90))
+            ax.set(title=KINDS[kind], xlabel="round", xlim=(0, HORIZONS[-1]), ylim=(60, 90))
             ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2)
-        axes[0].set_ylabel("test accuracy (%)")
+        np.atleast_1d(axes)[0].set_ylabel("test accuracy (%)")
     return made
 
 

@@ -17,7 +17,7 @@ METRIC = "validation_accuracy"
 
 @dataclass(frozen=True)
 class Grid:
-    """Accuracy (%) by algorithm and pair of rates; NaN where a run diverged or has not been run."""
+    """Accuracy (%) by algorithm and pair of rates; NaN where the run of a seed diverged or has not been run."""
 
     name: str  # of its file
     caption: str
@@ -108,4 +108,4 @@ def grid(plan: Plan, ran: Ran) -> Grid:
 
 def _accuracy(ran: Ran, variant: Variant) -> float:
     values = ran.percent(METRIC, variants=[variant]).get(variant.name, {})
-    return float(np.mean(list(values.values()))) if values else float("nan")
+    return float(np.mean(list(values.values()))) if len(values) == len(ran.planned.seeds) else float("nan")
