@@ -3,6 +3,7 @@
 import itertools
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +30,7 @@ from fedawe.paper.presets import presets
 from fedawe.paper.published import Accuracy, accuracy, published
 from fedawe.paper.readings import Readings
 from fedawe.paper.search import Grid
+from fedawe.paper.search import grid as search_grid
 from fedawe.paper.table8 import speed
 from fedawe.results.curves import Curve, first_round, smoothed
 from fedawe.results.folder import RunResult, RunSet
@@ -394,6 +396,16 @@ def test_the_best_pair_of_rates_and_whether_it_is_on_the_edge() -> None:
     assert fine.words().endswith("FedAWE, clipped (0.1, 1.5); no best rate lies on the edge of the grid.")
     assert fine.table().rows[0][0].text == "FedAWE, clipped"
     assert grid_of(fedawe=[NAN] * 9).words() == "search-svhn: nothing has been run yet."
+
+
+def test_rates_with_which_a_seed_diverged_are_not_compared() -> None:
+    rates, preset = ((0.1, 1.0), (0.2, 1.0)), presets()["smoke"]
+    kept, lost = (Variant("fedavg", pair) for pair in rates)
+    made = ran({kept.label: [{200: 0.7}, {200: 0.5}], lost.label: [{200: 0.9}]}, "validation_accuracy")
+    planned = replace(made.planned, variants=(kept, lost))
+    found = search_grid(Plan(preset), replace(made, planned=planned)).accuracies["fedavg"]
+    assert found[rates[0]] == pytest.approx(60)
+    assert np.isnan(found[rates[1]])
 
 
 def test_where_fedawe_stands() -> None:
