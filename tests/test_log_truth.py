@@ -22,16 +22,16 @@ from fedawe.core.errors import UserError
 
 ZERO = 1714521600  # 2024-05-01T00:00:00Z
 ROUND, ROUNDS = 600, 24
-SESSIONS = {  # seconds since ZERO; c is still available when the log ends
+SPELLS = {  # seconds since ZERO; c is still available when the log ends
     "a": [(0, 3600), (7200, 10800)],
     "b": [(600, 9000)],
     "c": [(3000, 4200), (6000, 14400)],
 }
-NAMES = tuple(SESSIONS)
-TRUTH = np.array([[any(s <= t * ROUND < e for s, e in SESSIONS[c]) for c in NAMES] for t in range(ROUNDS)], dtype=bool)
+NAMES = tuple(SPELLS)
+TRUTH = np.array([[any(s <= t * ROUND < e for s, e in SPELLS[c]) for c in NAMES] for t in range(ROUNDS)], dtype=bool)
 CHECKINS = [(c, ZERO + t * ROUND + 30) for t in range(ROUNDS) for n, c in enumerate(NAMES) if TRUTH[t, n]]
 END = ZERO + 14400
-INTERVALS = [(c, ZERO + s, ZERO + e) for c in NAMES for s, e in SESSIONS[c]]
+INTERVALS = [(c, ZERO + s, ZERO + e) for c in NAMES for s, e in SPELLS[c]]
 EVENTS = sorted(
     (at, c, word)
     for c, start, end in INTERVALS
@@ -194,19 +194,19 @@ READ = {
     "in no order": text("log.csv", csv(["client", "timestamp"], shuffled(ISO))),
     "backwards": text("log.csv", csv(["client", "timestamp"], ISO[::-1])),
     "every row twice": text("log.csv", csv(["client", "timestamp"], [row for row in ISO for _ in range(2)])),
-    "sessions": text("log.csv", csv(["client", "start", "end"], SPANS)),
-    "sessions in no order": text("log.csv", csv(["client", "start", "end"], shuffled(SPANS))),
-    "sessions that overlap": text(
+    "intervals": text("log.csv", csv(["client", "start", "end"], SPANS)),
+    "intervals in no order": text("log.csv", csv(["client", "start", "end"], shuffled(SPANS))),
+    "intervals that overlap": text(
         "log.csv", csv(["client", "start", "end"], [*SPANS, ("b", iso(ZERO + 900), iso(ZERO + 5000))])
     ),
-    "sessions, open ones empty": text("log.csv", csv(["client", "start", "end"], OPEN)),
-    "sessions, open ones null": text(
+    "intervals, open ones empty": text("log.csv", csv(["client", "start", "end"], OPEN)),
+    "intervals, open ones null": text(
         "log.csv", csv(["client", "start", "end"], [(c, s, e or "NULL") for c, s, e in OPEN])
     ),
-    "sessions, open ones in 9999": text(
+    "intervals, open ones in 9999": text(
         "log.csv", csv(["client", "start", "end"], [(c, s, e or "9999-12-31 23:59:59Z") for c, s, e in OPEN])
     ),
-    "sessions in seconds": text(
+    "intervals in seconds": text(
         "log.csv", csv(["client", "start", "end"], [(c, s - ZERO, e - ZERO) for c, s, e in INTERVALS])
     ),
     "connected and disconnected": events(WORDS),
@@ -253,7 +253,7 @@ READ = {
     "parquet of dates": parquet(
         frame(CHECKINS, ["client", "timestamp"]).with_columns(pl.from_epoch("timestamp", time_unit="s"))
     ),
-    "parquet of sessions": parquet(
+    "parquet of intervals": parquet(
         frame(
             [(c, s, None if e == END else e) for c, s, e in INTERVALS] + [("b", END - 60, END)],
             ["client", "start", "end"],
@@ -400,10 +400,10 @@ def kinds(log):
 
 def test_events_and_open_sessions_are_said(tmp_path):
     found = kinds(logs.read(READ["connected and disconnected"](tmp_path)[0]))
-    assert "connected begins and disconnected ends a session" in found["events"].text
-    assert found["open sessions"].count == 1
-    found = kinds(logs.read(READ["sessions, open ones empty"](tmp_path)[0]))
-    assert found["open sessions"].text == "1 session without an end; counted as open until the log ends"
+    assert "connected begins and disconnected ends an interval" in found["events"].text
+    assert found["open intervals"].count == 1
+    found = kinds(logs.read(READ["intervals, open ones empty"](tmp_path)[0]))
+    assert found["open intervals"].text == "1 interval without an end; counted as open until the log ends"
 
 
 def test_a_session_that_began_before_the_log_or_before_since(tmp_path):

@@ -393,7 +393,7 @@ FINDINGS = [  # ..., kind, how often, in the sentence
         1,
         "before the beginning",
     ),
-    ("no end", "x.csv", SPAN + "a,0,1200\na,2000,\n", {}, "open sessions", 1, "1 session without an end; counted as"),
+    ("no end", "x.csv", SPAN + "a,0,1200\na,2000,\n", {}, "open intervals", 1, "1 interval without an end; counted as"),
     ("short intervals", "x.csv", SPAN + "a,0,1200\na,1300,1400\n", {}, "short intervals", 1, "beginning of a round"),
     (
         "null in parquet",

@@ -1,4 +1,4 @@
-"""Logs of real fleets as traces: check-ins, sessions, events, device events; with what is wrong with each."""
+"""Logs of real fleets as traces: check-ins, intervals, events, device events; with what is wrong with each."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace

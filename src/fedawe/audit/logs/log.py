@@ -47,7 +47,7 @@ class Log:
     def longer(self, times: int) -> "Log":
         """The same log in rounds that are so many times as long; a last round that is not complete is left out.
 
-        A client is available in a longer round if it checks in at any moment of it; in a log of sessions, if it is
+        A client is available in a longer round if it checks in at any moment of it; in a log of intervals, if it is
         available when the round begins.
         """
         trace, n = self.trace, len(self.trace.on) // times * times

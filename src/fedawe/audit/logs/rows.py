@@ -10,7 +10,7 @@ from fedawe.audit.logs.clocks import SECOND, clients_of, wrong_clocks
 from fedawe.audit.logs.findings import SHOWN, UNREADABLE, Finding, counted, shown, some
 from fedawe.audit.logs.names import alike, outside, without_rows
 from fedawe.audit.logs.span import Span
-from fedawe.audit.logs.states import closed, meanings, sessions
+from fedawe.audit.logs.states import closed, intervals, meanings
 from fedawe.audit.logs.streams import batches
 from fedawe.audit.logs.tables import Columns, Table
 from fedawe.audit.logs.times import EARLIEST, EMPTY, FAR, LATEST, RELATIVE, Times
@@ -158,9 +158,9 @@ def read_rows(
     findings += [*without_rows(gone, work.reasons), *outside(before - set(names) - set(gone)), *alike([*names, *gone])]
     count, between = len(rows), _between(rows, table.times[-1], files)
     if "on" in rows.columns:
-        rows = _as_sessions(rows, words, span or Span(), table, findings)
+        rows = _as_intervals(rows, words, span or Span(), table, findings)
         if rows.is_empty():
-            raise UserError(f"{path}: no session of {total:,} events is in the time asked for")
+            raise UserError(f"{path}: no interval of {total:,} events is in the time asked for")
     elif "end" in rows.columns:
         after = int(rows.select(pl.max_horizontal(pl.col("start") + 1, "end").max()).item())
         rows = closed(rows, after if span is None or span.until is None else round(span.until * SECOND), findings)
@@ -218,19 +218,19 @@ def _understand(work: _Sorting, table: Table, columns: Columns, words: dict[str,
     work.rows = work.rows.with_columns(on=on)
 
 
-def _as_sessions(
+def _as_intervals(
     rows: pl.DataFrame, words: dict[str, bool], span: Span, table: Table, findings: list[Finding]
 ) -> pl.DataFrame:
-    """Events as sessions within the span; check-ins if there are beginnings only."""
+    """Events as intervals within the span; check-ins if there are beginnings only."""
     begin, end = ([word for word, on in words.items() if on is side] for side in (True, False))
     column = shown(str(table.state))
     if not end:
         text = f"the column {column!r} has beginnings only ({some(begin)}); each row was read as a check-in"
         findings.append(Finding("events", len(rows), text))
         return rows.drop("on")
-    text = f"the column {column!r} was read as events: {some(begin)} begins and {some(end)} ends a session"
+    text = f"the column {column!r} was read as events: {some(begin)} begins and {some(end)} ends an interval"
     findings.append(Finding("events", len(rows), text))
-    rows = sessions(rows, int(rows["start"].min()), int(rows["start"].max()), findings)  # type: ignore[arg-type]
+    rows = intervals(rows, int(rows["start"].min()), int(rows["start"].max()), findings)  # type: ignore[arg-type]
     if span.since is not None:
         rows = rows.with_columns(start=pl.max_horizontal("start", pl.lit(round(span.since * SECOND))))
     if span.until is not None:

@@ -1,4 +1,4 @@
-"""Logs of events: a client connects, and later disconnects. What the words mean, and the sessions they make."""
+"""Logs of events: a client connects, and later disconnects. What the words mean, and the intervals they make."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,7 +27,7 @@ OFF = {
 OFF |= {"end", "ended", "close", "closed", "unavailable", "lost", "inactive", "absent", "sessionend", "dropped", "exit"}
 ON = {"connected", "connect", "online", "on", "up", "login", "loggedin", "joined", "join", "start", "started", "begin"}
 ON |= {"open", "opened", "available", "active", "present", "sessionstart", "reconnected", "resumed", "enter"}
-STILL = {"heartbeat", "ping", "pong", "keepalive", "alive", "checkin"}  # signs of a session that goes on
+STILL = {"heartbeat", "ping", "pong", "keepalive", "alive", "checkin"}  # signs of an interval that goes on
 BARE = {"1": True, "true": True, "yes": True, "t": True, "0": False, "false": False, "no": False, "f": False}
 MOST = 50  # different words of a column of states
 
@@ -92,8 +92,8 @@ def meanings(
     return said
 
 
-def sessions(rows: pl.DataFrame, first: int, last: int, findings: list[Finding]) -> pl.DataFrame:
-    """Events (client, start, on) as sessions (client, start, end): from each beginning to the client's next event.
+def intervals(rows: pl.DataFrame, first: int, last: int, findings: list[Finding]) -> pl.DataFrame:
+    """Events (client, start, on) as intervals (client, start, end): from each beginning to the client's next event.
 
     A client whose first event is an end was available since the log began; one whose last is a beginning still is.
     """
@@ -108,8 +108,8 @@ def sessions(rows: pl.DataFrame, first: int, last: int, findings: list[Finding])
     begun = rows.filter(pl.col("on"))
     still = int(begun["open"].sum())
     if still:
-        text = f"{counted(still, 'session')} still open when the log ends; counted until then"
-        findings.append(Finding("open sessions", still, text))
+        text = f"{counted(still, 'interval')} still open when the log ends; counted until then"
+        findings.append(Finding("open intervals", still, text))
     if len(before):
         text = f"{counted(len(before), 'client')} whose first event is an end; counted as available since the log began"
         findings.append(Finding("begun before", len(before), text))
@@ -127,9 +127,9 @@ def closed(rows: pl.DataFrame, after: int, findings: list[Finding]) -> pl.DataFr
     ordered = rows.sort("client", "start", maintain_order=True)
     following = pl.col("start").shift(-1).over("client")
     overtaken = int(ordered.select((pl.col("end").is_null() & following.is_not_null()).sum()).item())
-    text = f"{counted(n, 'session')} without an end; counted as open until the log ends"
+    text = f"{counted(n, 'interval')} without an end; counted as open until the log ends"
     if overtaken:
-        text += f" ({overtaken:,} of them until the client's next session)"
-    findings.append(Finding("open sessions", n, text))
+        text += f" ({overtaken:,} of them until the client's next interval)"
+    findings.append(Finding("open intervals", n, text))
     out = ordered.with_columns(end=pl.coalesce("end", following, pl.lit(after)))
     return out.filter(pl.col("end") > pl.col("start")).sort("row")
