@@ -267,10 +267,10 @@ def _runs(out: Path) -> list[RunResult]:
 
 def _of_one_length(runs: Sequence[RunResult]) -> Iterator[RunResult]:
     """The runs; one that is complete with fewer rounds than another has yet to be extended, and does not count."""
-    rounds = [_planned(run) for run in runs if run.status == "complete"]
+    longest = max((_planned(run) for run in runs if run.status == "complete"), default=0)
     for run in runs:
-        if run.status == "complete" and (planned := _planned(run)) < max(rounds):
-            why = f"has {planned} rounds, others have {max(rounds)}; extend it to as many"
+        if run.status == "complete" and (planned := _planned(run)) < longest:
+            why = f"has {planned} rounds, others have {longest}; extend it to as many"
             end = {**(run.record.end or {}), "status": "unfinished", "message": why}
             yield replace(run, record=replace(run.record, end=end))
         else:
