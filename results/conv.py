@@ -461,7 +461,7 @@ def _draw(ax: Axes, runs: pd.DataFrame, name: str, variant: Variant) -> None:
 def write_all() -> None:
     """Tables and figure from what is kept, also to the page."""
     frame = pd.read_csv(KEPT / "evaluations.csv.gz")
-    write(KEPT, tables(frame), "results.md")
+    write(KEPT, tables(frame))
     drawn = curves(frame)
     for suffix in ("png", "svg"):
         save(drawn, KEPT / f"curves.{suffix}")

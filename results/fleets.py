@@ -197,7 +197,7 @@ def tables(frame: pd.DataFrame, audits: pd.DataFrame) -> dict[str, str]:
 def write_all() -> None:
     """The tables from what is kept."""
     frame, audits = pd.read_csv(KEPT / "evaluations.csv.gz"), pd.read_csv(KEPT / "audit.csv")
-    write(KEPT, tables(frame, audits), "results.md")
+    write(KEPT, tables(frame, audits))
 
 
 def main() -> None:

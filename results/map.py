@@ -544,7 +544,7 @@ def figure(frame: pd.DataFrame) -> Figure:
 def write_all() -> None:
     """Tables and figure from what is kept, and the tables of the page."""
     frame, searched = pd.read_csv(KEPT / "evaluations.csv.gz"), pd.read_csv(KEPT / "search.csv.gz")
-    write(KEPT, tables(frame, searched), "map.md")
+    write(KEPT, tables(frame, searched))
     drawn = figure(frame)
     drawn.savefig(KEPT / "map.png", dpi=130)
     with matplotlib.rc_context({"svg.hashsalt": "map", "svg.fonttype": "none"}):

@@ -231,7 +231,7 @@ def main() -> None:
             out / fleet, jobs=2, warn=print
         )
         kept += [frame, only(fedawe.load(out / fleet).frame(), best.values())]
-        write(KEPT, tables(fleet, kept[-2], kept[-1], grids), "results.md")
+        write(KEPT, tables(fleet, kept[-2], kept[-1], grids))
         print(f"{fleet}: {time.monotonic() - began:.0f} s", flush=True)
     keep(kept, COLUMNS, KEPT / "evaluations.csv.gz")
 

@@ -126,7 +126,7 @@ def main() -> None:
     if sys.argv[1:] == ["audit"]:
         KEPT.mkdir(exist_ok=True)
         audited().to_csv(KEPT / "audit.csv", index=False, float_format="%.6f")
-    write(KEPT, {"points.md": markdown(table(pd.read_csv(KEPT / "audit.csv")))}, "map.md")
+    write(KEPT, {"points.md": markdown(table(pd.read_csv(KEPT / "audit.csv")))})
 
 
 if __name__ == "__main__":

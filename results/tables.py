@@ -68,7 +68,7 @@ def markdown(rows: Sequence[Mapping[str, object]]) -> str:
 
 
 def shown(page: str, made: Mapping[str, str]) -> str:
-    """The page with these tables between its marks `<!-- NAME.md -->` and `<!-- end -->`; others stay as they are."""
+    """The page with these tables between its marks `<!-- FOLDER/NAME.md -->` and `<!-- end -->`; others stay."""
     return re.sub(
         r"(<!-- (\S+\.md) -->\n)(.*?)(<!-- end -->)",
         lambda found: found[1] + made.get(found[2], found[3]) + found[4],
@@ -77,11 +77,14 @@ def shown(page: str, made: Mapping[str, str]) -> str:
     )
 
 
-def write(kept: Path, made: Mapping[str, str], page: str) -> None:
-    """The tables to their folder, and to the page, where they are marked as FOLDER/NAME.md or NAME.md."""
+def write(kept: Path, made: Mapping[str, str]) -> None:
+    """The tables to their folder, and to the pages on which they are marked as FOLDER/NAME.md."""
     kept.mkdir(exist_ok=True)
     for name, text in made.items():
         (kept / name).write_text(text, encoding="utf-8")
-    path = PAGES / page
-    named = {**made, **{f"{kept.name}/{name}": text for name, text in made.items()}}
-    path.write_text(shown(path.read_text(encoding="utf-8"), named), encoding="utf-8")
+    named = {f"{kept.name}/{name}": text for name, text in made.items()}
+    for path in (PAGES.parent / "README.md", *PAGES.glob("*.md")):
+        before = path.read_text(encoding="utf-8")
+        after = shown(before, named)
+        if after != before:
+            path.write_text(after, encoding="utf-8")
