@@ -1,12 +1,13 @@
-"""The paper's network on SVHN under its sine: what `fedawe reproduce --preset conv` found, as tables and curves.
+"""The paper's networks: what `fedawe reproduce --preset conv` found, as tables and curves.
 
 usage: python results/conv.py RUNS...      read the runs below these folders, and write what was found to results/conv
        python results/conv.py              write tables and figure anew from the evaluations that are kept
 
 RUNS are folders such as runs/reproduce/conv and runs/reproduce/paper. Which kind a run is of, its record says: `conv`
-(16 x 16 pixels, batches of 32), `search` (the same, evaluated on validation data), or `paper` (32 x 32, 128). Runs may
-be under way: they count in what is said about earlier rounds, and not in what is said about the last ones. What was
-kept before of runs that are not below RUNS is dropped.
+(16 x 16 pixels, batches of 32), `search` (the same, evaluated on validation data), or `paper` (32 x 32, 128); and so it
+does for data and dynamics. Most of it is about SVHN under the sine. Runs may be under way: they count in what is said
+about earlier rounds, and not in what is said about the last ones. A run below RUNS takes the place of what was kept of
+the same run before; other runs stay as they are kept.
 """
 
 import functools
@@ -39,6 +40,7 @@ from fedawe.core.describe import path_of
 from fedawe.core.palette import LOOKS
 from fedawe.paper.found import metric_of
 from fedawe.paper.plan import ALGORITHMS, NAMES, Plan, Variant
+from fedawe.paper.plan import DYNAMICS as ALL_DYNAMICS
 from fedawe.paper.presets import DENSE, Rates, presets, tuned_rates
 from fedawe.paper.published import accuracy, published
 from fedawe.paper.readings import Evaluate, Only, RateKind, Readings
@@ -62,7 +64,8 @@ SIZES: Mapping[tuple[object, ...], str] = {
 WINDOW, PERIOD = DENSE[0], 20
 HORIZONS, BEFORE = (300, 500, 1000, 2000), 5  # so many evaluations, 20 rounds apart, up to a horizon
 TARGETS: Sequence[int] = published()["table8"]["targets"][DATA]
-COLUMNS = ["folder", "label", "seed", "status", "round", "test_accuracy", "latest_test_accuracy"]
+RUN = ["folder", "data", "dynamics", "label", "seed"]  # one run; its folder is one of SIZES
+COLUMNS = [*RUN, "status", "round", "test_accuracy", "latest_test_accuracy"]
 COLUMNS += ["received_test_accuracy", *(f"test_accuracy_class_{c}" for c in range(10)), "elapsed_seconds"]
 COLUMNS += ["validation_accuracy"]
 NOTHING = "No such run is complete yet.\n"
@@ -81,24 +84,30 @@ def read(folders: Iterable[Path]) -> pd.DataFrame:
                 size = size_of(run)
                 if size is not None:
                     names, rows = rows_of([(size, experiment, run)])
-                    frames.append(pd.DataFrame(rows, columns=names))
+                    made = {"data": run.header["task"]["name"], "dynamics": run.header["availability"]["title"]}
+                    frames.append(pd.DataFrame(rows, columns=names).assign(**made))
     frame = pd.concat(frames)
     ended = frame.status.isin(["complete", "diverged"])
     return frame.assign(status=frame.status.where(ended, "unfinished"))  # a line may be half written
 
 
 def size_of(run: RunResult) -> str | None:
-    """conv, search or paper, if it is a run of one of these on these data under these dynamics that was evaluated."""
+    """conv, search or paper, if it is a run of one of these under dynamics of the paper that was evaluated."""
     header, task = run.header, run.header.get("task") or {}
     if (
         not run.record.evaluations
-        or task.get("name") != DATA
         or task.get("model") != "paper"
-        or (header.get("availability") or {}).get("title") != DYNAMICS
+        or (header.get("availability") or {}).get("title") not in ALL_DYNAMICS
     ):
         return None
     made = task.get("image_size") or 32, (header.get("local") or {}).get("batch"), bool(task.get("validation"))
     return SIZES.get(made)
+
+
+def merged(before: pd.DataFrame, found: pd.DataFrame) -> pd.DataFrame:
+    """What was kept before and what was found; a run that is in both, as it was found."""
+    again = pd.MultiIndex.from_frame(before[RUN]).isin(pd.MultiIndex.from_frame(found[RUN]))
+    return pd.concat([before[~again], found])
 
 
 @functools.cache
@@ -113,9 +122,15 @@ def every_variant() -> dict[str, Variant]:
     return {variant.label: variant for kind in KINDS for variant in variants(kind).values()}
 
 
-def of_size(frame: pd.DataFrame, size: str) -> pd.DataFrame:
-    """The runs of a size."""
-    return frame[frame.folder == size]
+def of_size(frame: pd.DataFrame, size: str, data: str = DATA, dynamics: str = DYNAMICS) -> pd.DataFrame:
+    """The runs of a size on these data under these dynamics."""
+    return frame[(frame.folder == size) & (frame["data"] == data) & (frame.dynamics == dynamics)]
+
+
+def other_fleets(frame: pd.DataFrame) -> list[tuple[str, str]]:
+    """Data and dynamics, beside SVHN under the sine; SVHN first, and dynamics in the order of the paper."""
+    found = set(zip(frame["data"], frame.dynamics, strict=True)) - {(DATA, DYNAMICS)}
+    return sorted(found, key=lambda fleet: (fleet[0] != DATA, fleet[0], ALL_DYNAMICS.index(fleet[1])))
 
 
 def rate_of(variant: Variant) -> str:
@@ -272,6 +287,34 @@ def phases_table(frame: pd.DataFrame) -> list[dict[str, object]]:
     return rows
 
 
+def others_table(frame: pd.DataFrame) -> list[dict[str, object]]:
+    """Other dynamics and data at equal rates: accuracy over the last 50 rounds, and differences to FedAvg by rounds."""
+    rows: list[dict[str, object]] = []
+    for data, dynamics in other_fleets(frame):
+        runs, found = of_size(frame, "conv", data, dynamics), variants("equal")
+        for name, variant in found.items():
+            own, base = (last(runs, each) for each in (variant, found[BASELINE]))
+            if not own:
+                continue
+            theirs = accuracy("table2", data, dynamics, algorithm=name)
+            row: dict[str, object] = {
+                "data": data,
+                "dynamics": dynamics,
+                "algorithm": NAMES[name],
+                "seeds": len(own),
+                "test accuracy": spread(own),
+                "the paper, at its rates (32 x 32)": "" if theirs is None else f"{theirs.mean} ± {theirs.std}",
+                "last aggregate": spread(last(runs, variant, "latest")),
+                "worst class": spread(over_classes(by_class(runs, variant.label, WINDOW), min)),
+                "minus FedAvg": "" if name == BASELINE else interval(paired(own, base)),
+            }
+            for rounds in HORIZONS[:-1]:
+                early = paired(at(runs, variant, rounds), at(runs, found[BASELINE], rounds))
+                row[f"after {rounds} rounds"] = "" if name == BASELINE else interval(early)
+            rows.append(row)
+    return rows
+
+
 def full_table(frame: pd.DataFrame) -> list[dict[str, object]]:
     """The paper's own settings, as far as they were run: accuracy over the last 50 rounds, and both differences."""
     rows = []
@@ -313,28 +356,32 @@ def runs_table(frame: pd.DataFrame) -> list[dict[str, object]]:
     """What was run, how far, and how long it took."""
     rows: list[dict[str, object]] = []
     for size in ("conv", "paper"):
-        for label, variant in every_variant().items():
-            runs = frame[(frame.folder == size) & (frame.label == label)]
-            if runs.empty:
-                continue
-            ends = runs.sort_values("round").groupby("seed").tail(1)
-            how_far = ", ".join(
-                f"seed {one.seed}: {one['round']}" + ("" if one.status == "complete" else f" ({one.status})")
-                for _, one in ends.sort_values("seed").iterrows()
-            )
-            rows.append(_cost(size, NAMES[variant.name], rate_of(variant), how_far, ends))
+        for fleet in [(DATA, DYNAMICS), *other_fleets(frame)]:
+            for label, variant in every_variant().items():
+                runs = of_size(frame, size, *fleet)
+                runs = runs[runs.label == label]
+                if runs.empty:
+                    continue
+                ends = runs.sort_values("round").groupby("seed").tail(1)
+                how_far = ", ".join(
+                    f"seed {one.seed}: {one['round']}" + ("" if one.status == "complete" else f" ({one.status})")
+                    for _, one in ends.sort_values("seed").iterrows()
+                )
+                where = f"{size}, {', '.join(fleet)}"
+                rows.append(_cost(where, NAMES[variant.name], rate_of(variant), how_far, ends))
     trials = of_size(frame, "search")
     if not trials.empty:
         ends = trials.sort_values("round").groupby(["label", "seed"]).tail(1)
-        rows.append(_cost("search", "all", "all", f"{len(ends)} runs of up to {ends['round'].max()}", ends))
+        how_far = f"{len(ends)} runs of up to {ends['round'].max()}"
+        rows.append(_cost(f"search, {DATA}, {DYNAMICS}", "all", "all", how_far, ends))
     return rows
 
 
-def _cost(size: str, algorithm: str, rate: str, how_far: str, ends: pd.DataFrame) -> dict[str, object]:
+def _cost(where: str, algorithm: str, rate: str, how_far: str, ends: pd.DataFrame) -> dict[str, object]:
     """A row of the table of runs, from the last evaluation of each."""
     seconds = ends.elapsed_seconds.sum()
     return {
-        "size": size,
+        "size, data, dynamics": where,
         "algorithm": algorithm,
         "eta0": rate,
         "rounds of each seed": how_far,
@@ -414,6 +461,7 @@ def tables(frame: pd.DataFrame) -> dict[str, str]:
         "speed": speed_table(conv),
         "horizons": horizons_table(conv),
         "phases": phases_table(conv),
+        "others": others_table(frame),
         "full": full_table(full),
         "runs": runs_table(frame),
     }
@@ -472,7 +520,8 @@ def main() -> None:
     """Read, keep, write."""
     KEPT.mkdir(exist_ok=True)
     if len(sys.argv) > 1:
-        keep([read(map(Path, sys.argv[1:]))], COLUMNS, KEPT / "evaluations.csv.gz")
+        path, found = KEPT / "evaluations.csv.gz", read(map(Path, sys.argv[1:]))
+        keep([merged(pd.read_csv(path), found) if path.exists() else found], COLUMNS, path)
     write_all()
 
 

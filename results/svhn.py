@@ -87,11 +87,11 @@ def of_conv(frame: pd.DataFrame, rounds: int) -> Accuracies:
     return {rule: values for rule, values in found.items() if values}
 
 
-def of_small(frame: pd.DataFrame, trials: pd.DataFrame) -> Accuracies:
+def of_small(frame: pd.DataFrame, trials: pd.DataFrame, rules: Iterable[str] = (BASELINE, *RULES)) -> Accuracies:
     """The small network with rates that were chosen on validation data."""
     _, grids = neighbours.searched(lambda _: trials)
     labels = {rule: neighbours.label_of(text) for rule, text in neighbours.chosen(trials, grids).items()}
-    wanted = [rule for rule in (BASELINE, *RULES) if rule in labels]
+    wanted = [rule for rule in rules if rule in labels]
     found = {rule: summary(frame, labels[rule], "test_accuracy", conv.WINDOW) for rule in wanted}
     return {rule: values for rule, values in found.items() if values}
 

@@ -8,7 +8,7 @@ from types import ModuleType
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "results"
-PAGE = ROOT / "docs" / "results.md"
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
 def script(name: str) -> ModuleType:
@@ -29,9 +29,15 @@ def script(name: str) -> ModuleType:
 TABLES = re.compile(r"<!-- (\S+\.md) -->\n(.*?)<!-- end -->", flags=re.DOTALL)
 
 
-def tables_of(page: str) -> dict[str, str]:
-    """What stands between the marks of a page, by the names of the files."""
-    return dict(TABLES.findall(page))
+def page(name: str) -> str:
+    """A page of docs/."""
+    return (ROOT / "docs" / name).read_text(encoding="utf-8")
+
+
+def rows(table: str) -> list[dict[str, str]]:
+    """A table of Markdown; one that has no rows yet is empty."""
+    lines = [[cell.strip() for cell in line[1:-2].split("|")] for line in table.splitlines() if line.startswith("|")]
+    return [dict(zip(lines[0], line, strict=True)) for line in lines[2:]]
 
 
 def decimals(text: str) -> set[str]:

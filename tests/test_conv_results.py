@@ -11,13 +11,13 @@ import pandas as pd
 import pytest
 import scipy.stats
 import scripts
+from scripts import rows
 
 from fedawe.audit.recommend import SLOW
 from fedawe.results import record as records
 
 KEPT = scripts.RESULTS / "conv"
-PAGE = scripts.PAGE.read_text(encoding="utf-8")
-SECTION = PAGE.partition("## The paper's network\n")[2].partition("\n## ")[0]
+SECTION = scripts.page("results.md").partition("## The paper's network\n")[2].partition("\n## ")[0]
 EVALUATED = sorted({*range(0, 2001, 20), *range(1952, 2001, 2)})
 RATES = json.loads((scripts.ROOT / "src" / "fedawe" / "paper" / "rates.json").read_text(encoding="utf-8"))
 FEDAWE, FEDAVG, EQUAL = "fedawe(clip=0.5,eta0=0.1)", "fedavg(eta0=0.05)", "fedavg(eta0=0.1)"
@@ -39,10 +39,10 @@ def made(script: ModuleType, evaluations: pd.DataFrame) -> dict[str, str]:
     return found
 
 
-def rows(table: str) -> list[dict[str, str]]:
-    """A table of Markdown; one that has no rows yet is empty."""
-    lines = [[cell.strip() for cell in line[1:-2].split("|")] for line in table.splitlines() if line.startswith("|")]
-    return [dict(zip(lines[0], line, strict=True)) for line in lines[2:]]
+def of_the_sine(evaluations: pd.DataFrame) -> pd.DataFrame:
+    """The runs at 16 x 16 pixels on SVHN under the sine."""
+    wanted = {"folder": "conv", "data": "svhn", "dynamics": "sine"}
+    return evaluations[np.logical_and.reduce([evaluations[name] == value for name, value in wanted.items()])]
 
 
 # What is kept
@@ -52,10 +52,6 @@ def test_every_table_follows_from_the_evaluations(made: dict[str, str]) -> None:
     assert made.keys() == {path.name for path in KEPT.glob("*.md")}
     for name, text in made.items():
         assert text == (KEPT / name).read_text(encoding="utf-8"), name
-
-
-def test_the_section_shows_the_tables_that_were_made(made: dict[str, str]) -> None:
-    assert scripts.tables_of(SECTION) == {f"conv/{name}": text for name, text in made.items()}
 
 
 def test_every_decimal_number_of_the_section_is_in_a_table(made: dict[str, str]) -> None:
@@ -68,12 +64,13 @@ def test_what_is_kept_is_what_was_run(evaluations: pd.DataFrame, script: ModuleT
     assert set(evaluations.folder) <= {"conv", "search", "paper"}
     trials = evaluations.folder == "search"
     assert set(evaluations[~trials].label) <= set(script.every_variant())
+    assert set(evaluations["data"]) <= {"svhn", "cifar10"}
     assert set(evaluations[~trials].seed) <= {3, 4, 6}
     assert set(evaluations[trials].seed) <= {0, 1}
     assert evaluations[trials].test_accuracy.isna().all(), "rates were compared without a look at the test data"
-    assert not evaluations.duplicated(["folder", "label", "seed", "round"]).any()
+    assert not evaluations.duplicated([*script.RUN, "round"]).any()
     whole = evaluations[(evaluations.status == "complete") & (evaluations.folder == "conv")]
-    for _, run in whole.groupby(["label", "seed"]):
+    for _, run in whole.groupby(script.RUN):
         assert sorted(run["round"]) == EVALUATED
     assert sum(path.stat().st_size for path in KEPT.iterdir()) < 3_000_000
 
@@ -83,7 +80,7 @@ def test_accuracies_and_differences_are_what_numpy_says(
     evaluations: pd.DataFrame, made: dict[str, str], kind: str
 ) -> None:
     """Over rounds 1952, 1954, ..., 2000."""
-    conv = evaluations[evaluations.folder == "conv"]
+    conv = of_the_sine(evaluations)
 
     def means(name: str, rate: str) -> dict[int, float]:
         label = f"{name.lower()}({'clip=0.5,' if name == 'FedAWE' else ''}eta0={rate.replace(', eta_g ', ',eta_g=')})"
@@ -145,7 +142,7 @@ def test_the_window_meets_ten_phases(script: ModuleType) -> None:
 
 def test_the_figure_shows_every_variant(script: ModuleType, evaluations: pd.DataFrame) -> None:
     drawn = script.curves(evaluations)
-    conv = evaluations[evaluations.folder == "conv"]
+    conv = of_the_sine(evaluations)
     for ax, kind in zip(drawn.axes, script.begun(conv), strict=True):
         labels = {variant.label for variant in script.variants(kind).values()} & set(conv.label)
         assert len(ax.get_legend().get_texts()) == len(labels)
@@ -156,11 +153,19 @@ def test_the_figure_shows_every_variant(script: ModuleType, evaluations: pd.Data
 # Runs under way, and what is made of any runs
 
 
-def run(label: str, seed: int, accuracy: Callable[[int], float], upto: int = 2000, status: str = "complete") -> str:
-    """An invented run as CSV, so that it passes through the same types as what is kept."""
+def run(
+    label: str,
+    seed: int,
+    accuracy: Callable[[int], float],
+    upto: int = 2000,
+    status: str = "complete",
+    fleet: tuple[str, str] = ("svhn", "sine"),
+) -> str:
+    """An invented run as JSON, so that it passes through the same types as what is kept."""
     lines = [
         {
-            "folder": "conv", "label": label, "seed": seed, "status": status, "round": n,
+            "folder": "conv", "data": fleet[0], "dynamics": fleet[1], "label": label, "seed": seed, "status": status,
+            "round": n,
             "test_accuracy": accuracy(n), "latest_test_accuracy": accuracy(n) - 0.2 if "fedawe" in label else None,
             "received_test_accuracy": None if "fedawe" in label else accuracy(n) + 0.01,
             **{f"test_accuracy_class_{c}": accuracy(n) - c / 100 for c in range(10)}, "elapsed_seconds": 0.5 * n,
@@ -213,6 +218,37 @@ def test_runs_under_way_count_up_to_where_they_are(script: ModuleType) -> None:
     assert "FedAWE is 4.0 points ahead of FedAvg, with one seed, which says nothing about chance." in made["short.md"]
     assert "it is -16.0 for the last aggregate, and +3.0 for the mean of the models received." in made["short.md"]
     script.curves(found)
+
+
+def test_other_data_and_dynamics_have_a_table_of_their_own(script: ModuleType) -> None:
+    """And count nowhere else."""
+    main = [run(FEDAWE, 3, constant(0.84)), run(EQUAL, 3, constant(0.83))]
+    others = [
+        run(FEDAWE, 3, constant(0.60), fleet=("cifar10", "sine")),
+        run(EQUAL, 3, constant(0.62), fleet=("cifar10", "sine")),
+        run(EQUAL, 3, constant(0.81), fleet=("svhn", "staircase")),
+        run(FEDAWE, 3, lambda n: 0.70 if n < 900 else 0.82, fleet=("svhn", "staircase")),
+        run(FEDAWE, 3, constant(0.90), upto=800, status="unfinished", fleet=("svhn", "stationary")),
+    ]
+    alone, made = script.tables(frame(*main)), script.tables(frame(*main, *others))
+    assert {name for name in made if made[name] != alone[name]} == {"others.md", "runs.md"}
+    assert alone["others.md"] == script.NOTHING
+    found = {(row["data"], row["dynamics"], row["algorithm"]): row for row in rows(made["others.md"])}
+    order = [("svhn", "staircase"), ("cifar10", "sine")]
+    assert list(found) == [(*fleet, name) for fleet in order for name in ("FedAWE", "FedAvg")]
+    fedawe = found["svhn", "staircase", "FedAWE"]
+    assert (fedawe["test accuracy"], fedawe["minus FedAvg"], fedawe["last aggregate"]) == ("82.0", "+1.0", "62.0")
+    assert (fedawe["after 300 rounds"], fedawe["after 1000 rounds"]) == ("-11.0", "+1.0")
+    assert found["cifar10", "sine", "FedAWE"]["minus FedAvg"] == "-2.0"
+    assert "conv, svhn, stationary | FedAWE | 0.1 | seed 3: 800 (unfinished)" in made["runs.md"]
+
+
+def test_a_run_that_is_read_again_takes_the_place_of_what_was_kept(script: ModuleType) -> None:
+    before = frame(run(FEDAWE, 3, constant(0.84)), run(FEDAWE, 4, constant(0.80), upto=280, status="unfinished"))
+    found = frame(run(FEDAWE, 4, constant(0.85)), run(FEDAWE, 3, constant(0.60), fleet=("cifar10", "sine")))
+    after = script.merged(before, found)
+    ends = after.groupby(script.RUN).test_accuracy.agg(["size", "last"])
+    assert ends.to_numpy().tolist() == [[len(EVALUATED), last] for last in (0.60, 0.84, 0.85)]
 
 
 def test_the_search_names_the_best_rates_of_all_seeds(script: ModuleType) -> None:
@@ -293,15 +329,17 @@ def test_records_are_read_while_they_are_written(script: ModuleType, tmp_path: P
     for place, text in {
         f"a/{FEDAVG}/seed-3": text_of(lines) + '{"kind":"evalua',
         f"b/{FEDAVG}/seed-4": text_of([others, *lines[1:], {"kind": "end", "status": "complete"}]),
-        f"c/{FEDAVG}/seed-6": text_of([{**header, "task": {**task, "name": "cifar10"}}]),
+        f"c/{FEDAVG}/seed-6": text_of([{**header, "task": {**task, "name": "cifar10"}}, *lines[1:2]]),
+        f"d/{FEDAVG}/seed-6": text_of([{**header, "availability": {"title": "markov"}}, *lines[1:]]),
     }.items():
         path = tmp_path / place / "record.jsonl"
         path.parent.mkdir(parents=True)
         path.write_text(text, encoding="utf-8")
-    found = script.read([tmp_path / name for name in "abc"])
-    assert found[["folder", "label", "seed", "status", "round"]].to_numpy().tolist() == [
-        ["conv", FEDAVG, 3, "unfinished", 0],
-        ["conv", FEDAVG, 3, "unfinished", 20],
-        ["paper", FEDAVG, 4, "complete", 0],
-        ["paper", FEDAVG, 4, "complete", 20],
+    found = script.read([tmp_path / name for name in "abcd"])
+    assert found[[*script.RUN, "status", "round"]].to_numpy().tolist() == [
+        ["conv", "svhn", "sine", FEDAVG, 3, "unfinished", 0],
+        ["conv", "svhn", "sine", FEDAVG, 3, "unfinished", 20],
+        ["paper", "svhn", "sine", FEDAVG, 4, "complete", 0],
+        ["paper", "svhn", "sine", FEDAVG, 4, "complete", 20],
+        ["conv", "cifar10", "sine", FEDAVG, 6, "unfinished", 0],
     ]

@@ -12,8 +12,9 @@ import fedawe
 from fedawe.core.rng import rng
 
 KEPT = scripts.RESULTS / "fleets"
-PAGE = scripts.PAGE.read_text(encoding="utf-8")
-SECTION = PAGE.partition("## Phones whose labels are tied to availability\n")[2].partition("\n## ")[0]
+SECTION = (
+    scripts.page("results.md").partition("## Phones whose labels are tied to availability\n")[2].partition("\n## ")[0]
+)
 
 
 @pytest.fixture(scope="module")
@@ -43,10 +44,6 @@ def test_every_table_follows_from_the_evaluations(made: dict[str, str]) -> None:
         assert text == (KEPT / name).read_text(encoding="utf-8"), name
 
 
-def test_the_section_shows_the_tables_that_were_made(made: dict[str, str]) -> None:
-    assert scripts.tables_of(SECTION) == {f"fleets/{name}": text for name, text in made.items()}
-
-
 def test_every_decimal_number_of_the_section_is_in_a_table(made: dict[str, str]) -> None:
     found = scripts.decimals_of_sentences(SECTION)
     assert found
@@ -65,9 +62,7 @@ def test_every_run_is_complete_and_evaluated_on_the_test_data(evaluations: pd.Da
 def test_accuracies_are_what_numpy_says(
     evaluations: pd.DataFrame, audits: pd.DataFrame, script: ModuleType, made: dict[str, str], assignment: str
 ) -> None:
-    lines = [[cell.strip() for cell in line[1:-2].split("|")] for line in made[f"{assignment}.md"].splitlines()]
-    for line in lines[2:]:
-        row = dict(zip(lines[0], line, strict=True))
+    for row in scripts.rows(made[f"{assignment}.md"]):
         joint = "," if ":" in row["algorithm"] else ":"
         label = script.neighbours.label_of(f"{row['algorithm']}{joint}{row['rates']}")
         runs = evaluations[(evaluations.folder == assignment) & (evaluations.label == label)]

@@ -10,7 +10,6 @@ import scipy.stats
 import scripts
 
 KEPT = scripts.RESULTS / "mini"
-PAGE = scripts.PAGE.read_text(encoding="utf-8")
 PS, GAMMAS = ("0.1", "0.3", "0.5", "1"), ("0.1", "0.2", "0.3", "0.5")
 
 
@@ -47,7 +46,3 @@ def test_every_change_is_what_scipy_says(evaluations: pd.DataFrame) -> None:
         low, high = scipy.stats.ttest_1samp(change, 0).confidence_interval()
         assert f"p = {p}:" in sentence
         assert f"{change.mean():+.1f} points (95 % interval {low:+.1f} to {high:+.1f})" in sentence
-
-
-def test_the_page_shows_the_table_that_was_made() -> None:
-    assert scripts.tables_of(PAGE)["mini/fig3.md"].strip() == (KEPT / "fig3.md").read_text(encoding="utf-8").strip()

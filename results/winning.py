@@ -1,0 +1,74 @@
+"""The table of README.md: what FedAWE, and the best algorithm, have over FedAvg in every comparison that is kept.
+
+usage: python results/winning.py      write it to results/winning and README.md, from what other scripts have kept
+
+FedAWE has the clip of the authors' code in every row.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import conv
+import neighbours
+import pandas as pd
+import svhn
+from tables import BySeed, interval, markdown, mean, write
+
+from fedawe.paper.plan import NAMES
+from fedawe.paper.readings import RateKind
+from fedawe.results.standings import paired
+
+KEPT = Path(__file__).parent / "winning"
+OURS, BASELINE = "fedawe:clip=0.5", "fedavg"
+NAMED = {**NAMES, "feddyn": "FedDyn", "fedadam": "FedAdam", "fedavgm": "FedAvgM", "mimic": "MimiC"}
+RATES: Mapping[RateKind, str] = {
+    "paper": "the paper's: FedAWE's is twice that of FedAvg",
+    "equal": "equal",
+    "tuned": "searched for on validation data, for each algorithm",
+}
+
+
+def of_conv(frame: pd.DataFrame, kind: RateKind) -> Mapping[str, BySeed]:
+    """Accuracies by algorithm at the end of complete runs with the paper's network."""
+    found = {name: conv.last(frame, variant) for name, variant in conv.whole(frame, kind).items()}
+    return {OURS if name == "fedawe" else name: values for name, values in found.items()}
+
+
+def row(where: str, rates: str, found: Mapping[str, BySeed]) -> dict[str, object]:
+    """One comparison, of the algorithms that have the same seeds as FedAvg."""
+    base = found[BASELINE]
+    alike = {name: values for name, values in found.items() if values.keys() == base.keys()}
+    best = max(alike, key=lambda name: mean(alike[name]))
+    return {
+        "network, data, availability, rounds": where,
+        "learning rates": rates,
+        "seeds": len(base),
+        "FedAWE minus FedAvg": interval(paired(alike[OURS], base)),
+        "algorithms": len({name.partition(":")[0] for name in alike}),
+        "most accurate, minus FedAvg": f"{NAMED[best.partition(':')[0]]}, {interval(paired(alike[best], base))}",
+    }
+
+
+def table() -> list[dict[str, object]]:
+    """The paper's network first: at three kinds of rates, under other dynamics, on other data, in its own settings."""
+    frame = pd.read_csv(conv.KEPT / "evaluations.csv.gz")
+    main = conv.of_size(frame, "conv")
+    where = "the paper's at 16 x 16 pixels, SVHN, sine, 2000"
+    rows = [row(where, RATES[kind], of_conv(main, kind)) for kind in conv.KINDS]
+    for data, dynamics in conv.other_fleets(frame):
+        found = of_conv(conv.of_size(frame, "conv", data, dynamics), "equal")
+        if found:
+            named = {"svhn": "SVHN", "cifar10": "CIFAR-10"}[data]
+            rows.append(row(f"the same, {named}, {dynamics}, 2000", RATES["equal"], found))
+    found = of_conv(conv.of_size(frame, "paper"), "equal")
+    rows.append(row("the paper's at 32 x 32 pixels, SVHN, sine, 500", RATES["equal"], found))
+    small = pd.read_csv(neighbours.KEPT / "evaluations.csv.gz")
+    for fleet, said in (("sine", "sine"), ("phones", "a recorded trace of phones")):
+        final, trials = (small[small.folder == name] for name in (fleet, f"{fleet}-search"))
+        found = svhn.of_small(final, trials, neighbours.ALGORITHMS)
+        rows.append(row(f"one hidden layer, SVHN, {said}, {neighbours.FINAL.rounds}", RATES["tuned"], found))
+    return rows
+
+
+if __name__ == "__main__":
+    write(KEPT, {"readme.md": markdown(table())})
