@@ -1,30 +1,33 @@
 """Keep what `fedawe reproduce` found, compactly: its tables, and one row for every evaluation of every run.
 
 usage: python results/collect.py runs/reproduce/mini
+
+What was kept before of other items stays.
 """
 
 import shutil
 import sys
 from pathlib import Path
 
-from compact import keep
+import pandas as pd
+from compact import keep, merged
 
 import fedawe
 
-COLUMNS = ["folder", "label", "seed", "status", "round", "train_accuracy", "test_accuracy"]
+RUN = ["folder", "label", "seed"]
+COLUMNS = [*RUN, "status", "round", "train_accuracy", "test_accuracy"]
 COLUMNS += ["latest_test_accuracy", "received_test_accuracy", *(f"test_accuracy_class_{c}" for c in range(10))]
 
 
 def collect(made: Path, kept: Path) -> None:
-    """From a folder OUT/PRESET of `fedawe reproduce`; what was kept before is deleted."""
+    """From a folder OUT/PRESET of `fedawe reproduce`."""
     kept.mkdir(parents=True, exist_ok=True)
-    for old in kept.iterdir():
-        old.unlink()
     for table in sorted((made / "tables").glob("*.*")):
         if table.suffix in (".csv", ".md", ".txt"):
             shutil.copyfile(table, kept / table.name)
     frames = [fedawe.load(path.parent).frame() for path in sorted((made / "runs").glob("*/experiment.json"))]
-    keep(frames, [*COLUMNS, "validation_accuracy"], kept / "evaluations.csv.gz")
+    path = kept / "evaluations.csv.gz"
+    keep([merged(path, pd.concat(frames), RUN)], [*COLUMNS, "validation_accuracy"], path)
 
 
 if __name__ == "__main__":

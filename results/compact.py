@@ -14,3 +14,12 @@ def keep(frames: Sequence[pd.DataFrame], columns: Sequence[str], path: Path) -> 
     kept = frame[[name for name in columns if name in frame]].sort_values(order)
     text = kept.to_csv(index=False, float_format="%.6f")
     path.write_bytes(gzip.compress(text.encode(), mtime=0))
+
+
+def merged(path: Path, found: pd.DataFrame, run: Sequence[str]) -> pd.DataFrame:
+    """What is kept there, if anything, and what was found; a run, which these columns tell, that is in both, as found."""
+    if not path.exists():
+        return found
+    before = pd.read_csv(path)
+    again = pd.MultiIndex.from_frame(before[list(run)]).isin(pd.MultiIndex.from_frame(found[list(run)]))
+    return pd.concat([before[~again], found])

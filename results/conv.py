@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from compact import keep
+from compact import keep, merged
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from tables import (
@@ -102,12 +102,6 @@ def size_of(run: RunResult) -> str | None:
         return None
     made = task.get("image_size") or 32, (header.get("local") or {}).get("batch"), bool(task.get("validation"))
     return SIZES.get(made)
-
-
-def merged(before: pd.DataFrame, found: pd.DataFrame) -> pd.DataFrame:
-    """What was kept before and what was found; a run that is in both, as it was found."""
-    again = pd.MultiIndex.from_frame(before[RUN]).isin(pd.MultiIndex.from_frame(found[RUN]))
-    return pd.concat([before[~again], found])
 
 
 @functools.cache
@@ -521,7 +515,7 @@ def main() -> None:
     KEPT.mkdir(exist_ok=True)
     if len(sys.argv) > 1:
         path, found = KEPT / "evaluations.csv.gz", read(map(Path, sys.argv[1:]))
-        keep([merged(pd.read_csv(path), found) if path.exists() else found], COLUMNS, path)
+        keep([merged(path, found, RUN)], COLUMNS, path)
     write_all()
 
 

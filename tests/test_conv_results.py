@@ -243,10 +243,13 @@ def test_other_data_and_dynamics_have_a_table_of_their_own(script: ModuleType) -
     assert "conv, svhn, stationary | FedAWE | 0.1 | seed 3: 800 (unfinished)" in made["runs.md"]
 
 
-def test_a_run_that_is_read_again_takes_the_place_of_what_was_kept(script: ModuleType) -> None:
+def test_a_run_that_is_read_again_takes_the_place_of_what_was_kept(script: ModuleType, tmp_path: Path) -> None:
     before = frame(run(FEDAWE, 3, constant(0.84)), run(FEDAWE, 4, constant(0.80), upto=280, status="unfinished"))
     found = frame(run(FEDAWE, 4, constant(0.85)), run(FEDAWE, 3, constant(0.60), fleet=("cifar10", "sine")))
-    after = script.merged(before, found)
+    path = tmp_path / "evaluations.csv.gz"
+    assert script.merged(path, found, script.RUN) is found
+    script.keep([before], script.COLUMNS, path)
+    after = script.merged(path, found, script.RUN)
     ends = after.groupby(script.RUN).test_accuracy.agg(["size", "last"])
     assert ends.to_numpy().tolist() == [[len(EVALUATED), last] for last in (0.60, 0.84, 0.85)]
 
