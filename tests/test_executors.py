@@ -268,6 +268,59 @@ class Modal(nn.Module):
         return self.out(functional.relu(h) if self.training else h)
 
 
+class Aliased(nn.Module):
+    """What is overwritten has two names."""
+
+    def __init__(self, again: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.layer, self.out, self.again = nn.Linear(9, 9), nn.Linear(9, modules.CLASSES), again
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.layer(x)
+        c = self.again(h)
+        c += x
+        return self.out(c + h)
+
+
+class Reshaped(nn.Module):
+    """By the whole shape of another tensor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.out = nn.Linear(9, 9), nn.Linear(9, modules.CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.out(torch.reshape(self.layer(x), x.shape))
+
+
+class Added(nn.Module):
+    """Parameters that are used outside of a layer."""
+
+    def __init__(self, how: Callable[[Tensor, Tensor], Tensor]) -> None:
+        super().__init__()
+        self.p, self.q, self.how = nn.Parameter(torch.ones(9)), nn.Parameter(torch.ones(9)), how
+        self.out = nn.Linear(9, modules.CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.out(x + self.how(self.p, self.q))
+
+
+class Measured(nn.Module):
+    """Batch normalisation that is used as it was measured before, as in fine-tuning."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.norm, self.out = nn.Linear(9, 9), nn.BatchNorm1d(9), nn.Linear(9, modules.CLASSES)
+
+    def train(self, mode: bool = True) -> "Measured":
+        super().train(mode)
+        self.norm.eval()
+        return self
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.out(functional.relu(self.norm(self.layer(x))))
+
+
 def hooked() -> nn.Module:
     module = nn.Sequential(nn.Linear(9, modules.CLASSES))
     module[0].register_forward_hook(lambda _module, _inputs, output: output * 3)
@@ -280,6 +333,15 @@ OTHERS: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "branches": (Branching, "torch.fx cannot trace it"),
     "training": (Modal, "depends on `training`"),
     "hooks": (hooked, "has hooks"),
+    "overwritten by another name": (lambda: Aliased(nn.Identity()), "overwrites a tensor that is used elsewhere"),
+    "overwritten as contiguous": (
+        lambda: Aliased(lambda h: h.contiguous()),
+        "overwrites a tensor that is used elsewhere",
+    ),
+    "reshaped": (Reshaped, "reshapes samples together"),
+    "two parameters": (lambda: Added(torch.add), "adds two of its parameters"),
+    "a parameter by another name": (lambda: Added(lambda p, _: p.contiguous()), "something else than a tensor"),
+    "not in training": (Measured, "norm does not follow `training`"),
     "another layer": (lambda: nn.Sequential(nn.Softplus(), nn.Linear(9, modules.CLASSES)), "is a Softplus"),
 }
 
@@ -292,6 +354,57 @@ def test_what_is_not_made_of_the_usual_layers_runs_as_it_is(name: str, clients: 
     assert re.search(why, ModuleNetwork(make).executor(1).why)
     with pytest.raises(fedawe.UserError, match="executor is layers, which cannot compute this module"):
         ModuleNetwork(make, executor="layers").executor(1)
+
+
+@pytest.mark.parametrize("clients", [1, 2])
+@pytest.mark.parametrize("channels", [12, 16])
+@pytest.mark.parametrize("first", ["frozen", "none"])
+def test_group_normalisation_of_what_is_not_trained(first: str, channels: int, clients: int) -> None:
+    """Its input needs no gradient."""
+
+    def make() -> nn.Module:
+        before = [nn.Conv2d(3, channels, 3, padding=1).requires_grad_(False)] if first == "frozen" else []
+        norm = nn.GroupNorm(4 if before else 3, channels if before else 3)
+        after = [nn.Conv2d(channels if before else 3, channels, 3, padding=1), nn.GroupNorm(4, channels), nn.ReLU()]
+        return nn.Sequential(*before, norm, *after, nn.Flatten(), nn.Linear(channels * 64, modules.CLASSES))
+
+    agree(make, (3, 8, 8), "layers", clients, torch.float32)
+
+
+class Centred(nn.Module):
+    """The mean over the samples of a batch counts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.out = nn.Linear(9, 9), nn.Linear(9, modules.CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.layer(x)
+        return self.out(functional.relu(h - h.mean(0)))
+
+
+def test_padding_is_not_among_the_samples_of_a_batch() -> None:
+    """Clients with fewer samples than a batch are trained as one after another, also where they are stacked."""
+    draw = torch.Generator().manual_seed(0)
+    x, y = torch.randn(60, 9, generator=draw), torch.randint(modules.CLASSES, (60,), generator=draw)
+    parts = [np.arange(n, n + 2 + n % 7) for n in range(20)]
+    task = Classification(Data("few", x, y, x, y), ModuleNetwork(Centred), parts)
+    local, A = fedawe.Local(fedawe.Rate(0.1), steps=2, batch=8), torch.arange(20)
+    X = task.initial(0).repeat(20, 1)
+    stacked, alone = (innovations(task, local, X, A, 0, 0, stacked=each) for each in (True, False))
+    torch.testing.assert_close(stacked, alone, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: nn.Sequential(nn.Linear(9, 3)).requires_grad_(False), "no parameter of the module has requires_grad"),
+        (lambda: nn.Sequential(nn.LazyLinear(3)), "0.weight has no shape yet"),
+    ],
+)
+def test_modules_that_cannot_be_trained_are_refused(make: Callable[[], nn.Module], said: str) -> None:
+    with pytest.raises(fedawe.UserError, match=said):
+        ModuleNetwork(make).executor(1)
 
 
 def test_an_executor_can_be_asked_for() -> None:

@@ -173,7 +173,7 @@ class Classification(Task):
 
     def gradients(self, x: Tensor, batches: Batches, step: int) -> Tensor:
         """The network's, on the samples of this step, [k, d]."""
-        if self.network.mixes and batches.padded:  # padding would be in a client's statistics
+        if self.computed.mixes and batches.padded:  # padding would be in a client's statistics
             alone = enumerate(batches.alone)
             return torch.cat([self.gradients(x[n : n + 1], one, step) for n, one in alone])
         batch = self._batch(batches, step)
@@ -185,7 +185,7 @@ class Classification(Task):
         """Gradient and update, step by step, in place; in one operation where the update is plain."""
         if not update.plain:
             super().descend(x, batches, steps, update)
-        elif self.network.mixes and batches.padded:
+        elif self.computed.mixes and batches.padded:
             for n, one in enumerate(batches.alone):
                 self.descend(x[n : n + 1], one, steps, update)
         else:

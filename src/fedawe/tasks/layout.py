@@ -8,6 +8,7 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from fedawe.core.errors import UserError
 
@@ -57,6 +58,8 @@ class Layout:
     def of(cls, module: nn.Module) -> "Layout":
         """The layout of a module; a parameter that is used under two names is one entry."""
         trained = dict(module.named_parameters(remove_duplicate=False))
+        if lazy := [name for name, one in trained.items() if is_lazy(one)]:
+            raise UserError(f"{lazy[0]} has no shape yet; call the module once on an input before it is returned")
         entries: list[Entry] = []
         constants: dict[str, Tensor] = {}
         first: dict[int, str] = {}

@@ -4,7 +4,6 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from fedawe.core.rng import rng
 from fedawe.tasks.executors import Batch, Executor, ExecutorName, Kept, Loss, executor_of
@@ -43,9 +42,6 @@ class ModuleNetwork:
         self.module = make()
         self.layout = Layout.of(self.module)
         self.executors: dict[int, Executor] = {}  # number of dimensions of an input -> executor
-        # Whether the samples of a batch have an influence on each other.
-        normalised = any(isinstance(part, _BatchNorm) for part in self.module.modules())
-        self.mixes = bool(self.layout.buffers) or normalised
 
     def executor(self, dimensions: int) -> Executor:
         """What computes it, where one input has so many dimensions."""

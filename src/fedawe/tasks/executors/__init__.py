@@ -24,7 +24,10 @@ def executor_of(
 
     It refuses an executor that cannot compute the module, and says why.
     """
-    frozen = frozenset(name for name, one in module.named_parameters() if not one.requires_grad)
+    parameters = dict(module.named_parameters())
+    frozen = frozenset(name for name, one in parameters.items() if not one.requires_grad)
+    if parameters and len(frozen) == len(parameters):
+        raise UserError("no parameter of the module has requires_grad=True; leave those that are to be trained so")
     if asked == "autograd":
         return Autograd(module, layout, frozen, loss, "asked for")
     try:

@@ -19,9 +19,10 @@ class Autograd(Differentiated):
 
     Buffers that are not in the vector (`num_batches_tracked`, and those that are not in the `state_dict`) live for one
     client's round: they begin every round as the module has them. Whatever the module draws is drawn under a seed.
+    What a forward method does with the samples of a batch is not known.
     """
 
-    name, random = "autograd", True
+    name, random, mixes = "autograd", True, True
 
     def __init__(self, module: nn.Module, layout: Layout, frozen: frozenset[str], loss: Loss, why: str) -> None:
         super().__init__(layout, frozen, loss)

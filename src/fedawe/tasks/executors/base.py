@@ -19,6 +19,7 @@ class Executor(Protocol):
     why: str  # a clause that says why this one was chosen
     stacked: bool  # whether several clients at once are the better way on any processor
     random: bool  # whether training draws something, and wants a seed for every client and step
+    mixes: bool  # whether the samples of a batch may have an influence on each other, so that none may be padding
 
     def outputs(self, x: Tensor, inputs: Tensor) -> Tensor:
         """What the network x [d + b] gives for inputs [N, ...] in evaluation, [N, ...]."""

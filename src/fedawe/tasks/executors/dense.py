@@ -76,7 +76,7 @@ class Dense:
     All clients are one batched product per layer; autograd would spend its time on bookkeeping.
     """
 
-    name, stacked = "dense", True
+    name, stacked, mixes = "dense", True, False
     why = "a chain of linear layers with cross-entropy"
 
     def __init__(self, layers: Sequence[Layer]) -> None:

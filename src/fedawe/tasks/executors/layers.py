@@ -10,7 +10,7 @@ from fedawe.tasks.executors.base import Batch, Kept, Loss, masks, rounded_to
 from fedawe.tasks.executors.chain import Chain
 from fedawe.tasks.executors.differentiated import Differentiated, explained, step
 from fedawe.tasks.executors.joining import CONVOLUTIONS, Joining
-from fedawe.tasks.executors.program import Program, group_norm
+from fedawe.tasks.executors.program import Program, batch_norm, group_norm
 from fedawe.tasks.executors.recurrent import by_kernels
 from fedawe.tasks.executors.sequences import lstm
 from fedawe.tasks.layout import Layout
@@ -35,7 +35,7 @@ class Layers(Differentiated):
         self.is_cross_entropy = is_cross_entropy
         shapes = {entry.name: entry.shape for entry in layout.ordered}
         functions = {node.function for node in program.nodes}
-        self.program, self.random = program, any(program.dropped)
+        self.program, self.random, self.mixes = program, any(program.dropped), batch_norm in functions
         kernels = Joining(program, shapes).joined()
         self.joined = by_kernels(kernels or program) or kernels  # for one client on a processor, in float32
         convolves = self.joined is not None and any(node.function in CONVOLUTIONS for node in self.joined.nodes)

@@ -36,6 +36,8 @@ def dropout(h: Tensor, p: float) -> Tensor:
 
 def group_norm(h: Tensor, weight: Tensor | None, bias: Tensor | None, groups: int, eps: float) -> Tensor:
     """Group normalisation with its parameters first, as every other layer has them."""
+    if torch.is_grad_enabled() and not h.requires_grad:  # in channels_last, torch's gradients then end the process
+        h = h.contiguous()
     return functional.group_norm(h, groups, weight, bias, eps)
 
 

@@ -146,7 +146,7 @@ def _traced(module: nn.Module, layout: Layout, training: bool) -> Program:
         if part._forward_hooks or part._forward_pre_hooks or part._backward_hooks:
             raise NotTraced(f"{type(part).__name__} has hooks")
     try:
-        graph = fx.Tracer().trace(module)
+        graph = _Tracer().trace(module)
     except Exception as error:  # whatever a user's forward method does with a tensor that has no values
         raise NotTraced(f"torch.fx cannot trace it ({str(error).splitlines()[0] if str(error) else error!r})") from None
     translation = _Translation(module, layout, training)
@@ -157,6 +157,18 @@ def _traced(module: nn.Module, layout: Layout, training: bool) -> Program:
     return Program(tuple(translation.nodes))
 
 
+class _Proxy(fx.Proxy):
+    """Tells `h += x`, which overwrites a tensor, from `h = h + x`."""
+
+    def __iadd__(self, other: Any) -> fx.Proxy:
+        return self.tracer.create_proxy("call_function", operator.iadd, (self, other), {})
+
+
+class _Tracer(fx.Tracer):
+    def proxy(self, node: fx.Node) -> fx.Proxy:
+        return _Proxy(node, self)
+
+
 class _Translation:
     """From the nodes of torch.fx to ours."""
 
@@ -164,6 +176,7 @@ class _Translation:
         self.module, self.training = module, training
         self.nodes: list[Node] = []
         self.values: dict[fx.Node, int] = {}
+        self.shapes: set[fx.Node] = set()  # nodes that are the shape of a value
         self.batch: set[fx.Node] = set()  # nodes that are the number of samples
         self.parameters: dict[fx.Node, str] = {}  # nodes that are a parameter or buffer
         self.recurrent: dict[fx.Node, tuple[fx.Node, str]] = {}  # parts of what an LSTM gives -> LSTM, which part
@@ -189,17 +202,23 @@ class _Translation:
             raise NotTraced(f"it uses {node.target} outside of a layer")
 
     def _append(self, node: fx.Node, function: Function, inputs: Sequence[Any], *more: Any) -> None:
-        if any(not isinstance(each, fx.Node) or each not in self.values for each in inputs):
-            raise NotTraced(f"{node.target} takes something else than a tensor")
-        self.nodes.append(Node(function, tuple(self.values[each] for each in inputs), *more))
+        self.nodes.append(Node(function, tuple(self._value(node, each) for each in inputs), *more))
         self.values[node] = len(self.nodes)
+
+    def _value(self, node: fx.Node, given: Any) -> int:
+        """The number of a value that a node is given."""
+        if not isinstance(given, fx.Node) or given not in self.values:
+            raise NotTraced(f"{node.target} takes something else than a tensor that was computed")
+        return self.values[given]
 
     def _layer(self, node: fx.Node) -> None:
         path, layer = str(node.target), self.module.get_submodule(str(node.target))
         if len(node.args) != 1 or node.kwargs:
             raise NotTraced(f"{path} takes more than one input")
+        if any(part.training != self.training for part in layer.modules()):
+            raise NotTraced(f"{path} does not follow `training`")
         if type(layer) is nn.Identity:
-            self.values[node] = self.values[node.args[0]]  # type: ignore[index]
+            self.values[node] = self._value(node, node.args[0])
         elif type(layer) is nn.LSTM:
             found = recurrent(layer)
             if isinstance(found, str):
@@ -228,7 +247,7 @@ class _Translation:
         parts = encoder(layer)
         if isinstance(parts, str):
             raise NotTraced(parts)
-        values = [self.values[node.args[0]]]  # type: ignore[index]
+        values = [self._value(node, node.args[0])]
         for what, of, at in parts:
             inputs = tuple(values[each] for each in of)
             if isinstance(what, nn.MultiheadAttention):
@@ -249,8 +268,8 @@ class _Translation:
 
     def _call(self, node: fx.Node) -> None:
         target: Any = node.target
-        if target in ("contiguous",):
-            self.values[node] = self.values[node.args[0]]  # type: ignore[index]
+        if target == "contiguous":
+            self.values[node] = self._value(node, node.args[0])
         elif target is operator.getitem and node.args[0] in self.recurrent:
             self._recurrent(node)
         elif target is operator.getitem and _is_position(node.args[1]):
@@ -264,6 +283,8 @@ class _Translation:
                 self._check_in_place(node)
             own = tuple(self.parameters[each] for each in node.args if each in self.parameters)  # type: ignore[index]
             others = [each for each in node.args if each not in self.parameters]
+            if not others:
+                raise NotTraced("it adds two of its parameters")
             self._append(node, add_parameter if own else add, others, own)
         else:
             in_place = isinstance(target, str) and target.endswith("_")
@@ -303,8 +324,10 @@ class _Translation:
         target, arguments = node.target, list(node.args)
         sized = target == "size" and arguments[1:] == [0]
         shaped = target is getattr and arguments[1] == "shape"
-        picked = target is operator.getitem and arguments[0] in self.batch and arguments[1] == 0
-        if sized or shaped or picked:
+        picked = target is operator.getitem and arguments[0] in self.shapes and arguments[1] == 0
+        if shaped:
+            self.shapes.add(node)
+        elif sized or picked:
             self.batch.add(node)
         elif target in ("view", "reshape", torch.reshape):
             shape = arguments[1] if len(arguments) == 2 and isinstance(arguments[1], tuple | list) else arguments[1:]
@@ -320,11 +343,12 @@ class _Translation:
 
     def _check_in_place(self, node: fx.Node) -> None:
         """An operation in place is as good as a new tensor only if nothing else uses what it overwrites."""
-        source = node.args[0]
-        assert isinstance(source, fx.Node)
-        at = self.values.get(source, 0)
+        at = self._value(node, node.args[0])
+        same = {each for each, value in self.values.items() if value == at}  # such as h and h.contiguous()
+        users = {user for each in same for user in each.users} - same - {node}
+        used = any(user.users or user.op == "output" for user in users)
         views = (torch.flatten, torch.reshape, dropout)
-        if len(source.users) > 1 or at == 0 or self.nodes[at - 1].function in views:
+        if used or at == 0 or self.nodes[at - 1].function in views:
             raise NotTraced(f"{node.target} overwrites a tensor that is used elsewhere")
 
 
