@@ -17,7 +17,10 @@ def keep(frames: Sequence[pd.DataFrame], columns: Sequence[str], path: Path) -> 
 
 
 def merged(path: Path, found: pd.DataFrame, run: Sequence[str]) -> pd.DataFrame:
-    """What is kept there, if anything, and what was found; a run, which these columns tell, that is in both, as found."""
+    """What is kept there, if anything, and what was found; a run that is in both as it was found.
+
+    `run` are the columns that tell runs apart.
+    """
     if not path.exists():
         return found
     before = pd.read_csv(path)

@@ -15,12 +15,13 @@ import svhn
 from tables import BySeed, interval, markdown, mean, write
 
 from fedawe.paper.plan import NAMES
-from fedawe.paper.readings import RateKind
+from fedawe.paper.readings import Evaluate, RateKind
 from fedawe.results.standings import paired
 
 KEPT = Path(__file__).parent / "winning"
 OURS, BASELINE = "fedawe:clip=0.5", "fedavg"
 NAMED = {**NAMES, "feddyn": "FedDyn", "fedadam": "FedAdam", "fedavgm": "FedAvgM", "mimic": "MimiC"}
+AVERAGED = "with both models averaged over clients"
 RATES: Mapping[RateKind, str] = {
     "paper": "the paper's: FedAWE's is twice that of FedAvg",
     "equal": "equal",
@@ -28,14 +29,19 @@ RATES: Mapping[RateKind, str] = {
 }
 
 
-def of_conv(frame: pd.DataFrame, kind: RateKind) -> Mapping[str, BySeed]:
+def of_conv(frame: pd.DataFrame, kind: RateKind, evaluate: Evaluate = "mean") -> Mapping[str, BySeed]:
     """Accuracies by algorithm at the end of complete runs with the paper's network."""
-    found = {name: conv.last(frame, variant) for name, variant in conv.whole(frame, kind).items()}
+    found = {name: conv.last(frame, variant, evaluate) for name, variant in conv.whole(frame, kind).items()}
     return {OURS if name == "fedawe" else name: values for name, values in found.items()}
 
 
-def row(where: str, rates: str, found: Mapping[str, BySeed]) -> dict[str, object]:
-    """One comparison, of the algorithms that have the same seeds as FedAvg."""
+def row(
+    where: str, rates: str, found: Mapping[str, BySeed], averaged: Mapping[str, BySeed] | None = None
+) -> dict[str, object]:
+    """One comparison, of the algorithms that have the same seeds as FedAvg.
+
+    `averaged` has the accuracies of the mean over clients of the models that they received, where it was evaluated.
+    """
     base = found[BASELINE]
     alike = {name: values for name, values in found.items() if values.keys() == base.keys()}
     best = max(alike, key=lambda name: mean(alike[name]))
@@ -44,9 +50,15 @@ def row(where: str, rates: str, found: Mapping[str, BySeed]) -> dict[str, object
         "learning rates": rates,
         "seeds": len(base),
         "FedAWE minus FedAvg": interval(paired(alike[OURS], base)),
+        AVERAGED: interval(paired(averaged[OURS], averaged[BASELINE])) if averaged else "",
         "algorithms": len({name.partition(":")[0] for name in alike}),
         "most accurate, minus FedAvg": f"{NAMED[best.partition(':')[0]]}, {interval(paired(alike[best], base))}",
     }
+
+
+def of_runs(where: str, frame: pd.DataFrame, kind: RateKind) -> dict[str, object]:
+    """A row of runs with the paper's network."""
+    return row(where, RATES[kind], of_conv(frame, kind), of_conv(frame, kind, "received"))
 
 
 def table() -> list[dict[str, object]]:
@@ -54,14 +66,13 @@ def table() -> list[dict[str, object]]:
     frame = pd.read_csv(conv.KEPT / "evaluations.csv.gz")
     main = conv.of_size(frame, "conv")
     where = "the paper's at 16 x 16 pixels, SVHN, sine, 2000"
-    rows = [row(where, RATES[kind], of_conv(main, kind)) for kind in conv.KINDS]
+    rows = [of_runs(where, main, kind) for kind in conv.KINDS]
     for data, dynamics in conv.other_fleets(frame):
-        found = of_conv(conv.of_size(frame, "conv", data, dynamics), "equal")
-        if found:
+        runs = conv.of_size(frame, "conv", data, dynamics)
+        if {OURS, BASELINE} <= of_conv(runs, "equal").keys():
             named = {"svhn": "SVHN", "cifar10": "CIFAR-10"}[data]
-            rows.append(row(f"the same, {named}, {dynamics}, 2000", RATES["equal"], found))
-    found = of_conv(conv.of_size(frame, "paper"), "equal")
-    rows.append(row("the paper's at 32 x 32 pixels, SVHN, sine, 500", RATES["equal"], found))
+            rows.append(of_runs(f"the paper's at 16 x 16 pixels, {named}, {dynamics}, 2000", runs, "equal"))
+    rows.append(of_runs("the paper's at 32 x 32 pixels, SVHN, sine, 500", conv.of_size(frame, "paper"), "equal"))
     small = pd.read_csv(neighbours.KEPT / "evaluations.csv.gz")
     for fleet, said in (("sine", "sine"), ("phones", "a recorded trace of phones")):
         final, trials = (small[small.folder == name] for name in (fleet, f"{fleet}-search"))
