@@ -57,7 +57,7 @@ def interval(difference: Difference | None) -> str:
 
 def p_text(p: float | None) -> str:
     """A p-value as people read it; one pair has none."""
-    return "" if p is None else f"{p:.2f}"
+    return "" if p is None else f"{p:.2f}" if p >= 0.005 else "< 0.01"
 
 
 def markdown(rows: Sequence[Mapping[str, object]]) -> str:
