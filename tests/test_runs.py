@@ -134,6 +134,16 @@ def test_one_checkpoint_is_left_to_extend_the_run_from_and_no_part(whole):
     assert not [path for path in whole.rglob("*") if path.suffix == ".part"]
 
 
+def test_what_a_killed_export_leaves_is_removed(whole, tmp_path):
+    out = shutil.copytree(whole, tmp_path / "x")
+    left = out / ".tensorboard.1a2b3c4d.part"
+    (left / "fedawe").mkdir(parents=True)
+    (left / "fedawe" / ".events.5e6f.part").write_bytes(b"half")
+    execute(out)
+    assert not left.exists()
+    assert result(out) == result(whole)
+
+
 def crashed(out: Path, crash_at=20) -> Path:
     with pytest.raises(Crash):
         execute(out, crash_at=crash_at)

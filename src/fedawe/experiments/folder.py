@@ -23,7 +23,7 @@ from fedawe.availability.trace import Trace
 from fedawe.core.describe import first_difference
 from fedawe.core.environment import environment
 from fedawe.core.errors import UserError
-from fedawe.core.files import new_folder, write_atomically
+from fedawe.core.files import new_folder, remove_unfinished, write_atomically
 from fedawe.experiments.definition import Definition, Population
 from fedawe.results import record as records
 from fedawe.results.head import HEAD, folder_name, head_content, read_head
@@ -97,8 +97,7 @@ class Folder:
         lock = filelock.FileLock(self.out / ".lock", timeout=0)
         try:
             with lock:
-                for unfinished in self.out.rglob(".*.part"):  # of a command that was killed while writing
-                    unfinished.unlink(missing_ok=True)
+                remove_unfinished(self.out)
                 yield
         except filelock.Timeout:
             raise UserError(f"{self.out} is in use by another process; wait for it, or choose another --out") from None
