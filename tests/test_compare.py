@@ -417,6 +417,22 @@ def test_a_diagnostic_that_ends_like_a_metric_is_no_further_model(tmp_path: Path
     assert "inner_distance" in [metric.name for metric in metrics_of(load(out))]
 
 
+def test_further_models_are_those_that_the_header_names(tmp_path: Path) -> None:
+    header = {"metrics": [samples.metric("distance", "lower", decides=True)]}
+    for name, models in (("old", {}), ("none", {"models": []}), ("other", {"models": ["other"]})):
+        out = samples.experiment(tmp_path / name, ["fedavg"], [0], task="quadratic", header=header | models)
+        more = {"train_distance": 1.0, "other_distance": 2.0, "other_loss": 3.0, "other_size": 4.0}
+        kept = [{**line, **more} if line["kind"] == "evaluation" else line for line in samples.lines(out, "fedavg", 0)]
+        samples.write(out, "fedavg", 0, kept)
+    assert variants_of(load(tmp_path / "old")) == ("train", "other")
+    assert variants_of(load(tmp_path / "none")) == ()
+    assert variants_of(load(tmp_path / "other")) == ("other",)
+    shown = {metric.name for metric in metrics_of(load(tmp_path / "none"))}
+    assert shown >= {"train_distance", "other_distance", "other_loss", "other_size"}
+    shown = {metric.name for metric in metrics_of(load(tmp_path / "other"))}
+    assert shown & set(more) == {"train_distance", "other_size"}
+
+
 def test_speed_of_a_metric_that_falls(tmp_path: Path) -> None:
     table = speed_table(compare(text(tmp_path / "x", noise=0.0)))
     assert table is not None

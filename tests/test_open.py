@@ -23,6 +23,7 @@ from fedawe.core.errors import UserError
 from fedawe.experiments import names
 from fedawe.experiments.build import algorithm_spec, experiment_of
 from fedawe.experiments.settings import Settings
+from fedawe.results.metrics import metrics_of
 from fedawe.testing import check_task
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -468,6 +469,25 @@ def own(**changes: Any) -> fedawe.Experiment:
 def test_a_task_may_set_its_number_of_clients_when_it_is_made(tmp_path: Path) -> None:
     assert own().run(tmp_path / "out").frame().shape[0] > 0
     check_task(Own())
+
+
+class Several(Own):
+    """A task with a metric that decides, and others whose names end alike."""
+
+    metrics = (fedawe.Metric("loss", better="lower", decides=True),)
+
+    def evaluate(self, x: Tensor) -> Any:
+        return {"loss": float(x.sum()), "train_loss": 1.0, "max_loss": 2.0}
+
+
+def test_metrics_whose_names_end_alike_are_no_further_models(tmp_path: Path) -> None:
+    algorithms = {"FedAvg": fedawe.FedAvg(), "FedAWE": fedawe.FedAWE()}
+    results = own(task=Several(), algorithms=algorithms).run(tmp_path / "out")
+    assert [s.name for s in results.compare().standings if s.variant] == ["FedAWE, last aggregate"]
+    assert {"train_loss", "max_loss"} <= {metric.name for metric in metrics_of(results.runs)}
+    headers = {run.label: run.header for run in results.runs.runs}
+    assert (headers["FedAvg"]["models"], headers["FedAWE"]["models"]) == ([], ["latest"])
+    assert "models" not in results.runs.settings
 
 
 def test_a_task_that_trains_one_client_at_a_time_is_never_stacked(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ chooses      whether it may ask fewer than all available clients. Default: False
 received_mean   whether `model` is the mean over all clients of the model that each received last. Default: False
 keeps        one phrase: what the server keeps beyond one model. Default: unknown
 metrics      the diagnostics that `diagnostics` returns, with their titles
-also(state)  further models that are worth an evaluation, by name, such as FedAWE's last aggregate
+also(state)  further models that are worth an evaluation, by name, always the same names: FedAWE's last aggregate
 diagnostics(state)   numbers about a state that go into the record
 deployed()   the algorithm in the form in which it is deployed. Default: itself
 initial_share(state)   the share of `model` that is the initial model, held by clients that were never active.

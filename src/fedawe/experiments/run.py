@@ -83,6 +83,8 @@ class Run:
             executor=task.executor,
             executor_why=task.executor_why,
         )
+        if not type(task).__module__.startswith("fedawe."):  # of our own tasks the names of metrics tell them
+            self.header["models"] = list(further_models(self.algorithm, self.state))
 
     @property
     def name(self) -> str:
