@@ -1,12 +1,17 @@
 """A number that evaluations have: what it is called, how it is printed, and whether more of it is better."""
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from fedawe.core.errors import UserError
 
 Better = Literal["higher", "lower"]
+RESERVED = (  # what records and tables have beside metrics
+    *("active", "algorithm", "availability", "classes", "clients", "crc", "finished", "folder", "kind", "label"),
+    *("name", "round", "rounds", "seed", "status", "task"),
+)
 
 
 @dataclass(frozen=True)
@@ -79,3 +84,13 @@ class Metric:
             return cls(**fields)
         except (TypeError, UserError):
             return None
+
+
+def check_names(names: Iterable[str], where: str) -> None:
+    """Refuses names of metrics under which records and tables have something else."""
+    for name in names:
+        if name in RESERVED or f"_{name}".endswith("_seconds"):
+            raise UserError(
+                f"{where}: a metric cannot be called {name}; expected another name than {', '.join(RESERVED)}, and "
+                "none that ends in _seconds"
+            )
