@@ -433,6 +433,14 @@ def test_further_models_are_those_that_the_header_names(tmp_path: Path) -> None:
     assert shown & set(more) == {"train_distance", "other_size"}
 
 
+def test_very_small_and_very_large_numbers_have_an_exponent() -> None:
+    gap = fedawe.Metric("gap", better="lower")
+    assert [gap.show(value) for value in (1e-10, -2.5e-7, 1e21)] == ["1.000e−10", "−2.500e−07", "1.000e+21"]
+    assert [gap.show(value) for value in (1e-6, 0.0, 123456789.0)] == ["0.00000100", "0", "123456789"]
+    assert gap.show(3e-11, sign=True, like=2e-10) == "+3.000e−11"
+    assert [gap.show(float(value)) for value in ("inf", "-inf", "nan")] == ["inf", "−inf", "nan"]
+
+
 def test_speed_of_a_metric_that_falls(tmp_path: Path) -> None:
     table = speed_table(compare(text(tmp_path / "x", noise=0.0)))
     assert table is not None

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from fedawe.core.errors import UserError
 
 Better = Literal["higher", "lower"]
+SMALL, LARGE = 1e-6, 1e9  # numbers below and from there on are printed with an exponent
 RESERVED = (  # what records and tables have beside metrics
     *("active", "algorithm", "availability", "classes", "clients", "crc", "finished", "folder", "kind", "label"),
     *("name", "round", "rounds", "seed", "status", "task"),
@@ -62,16 +63,23 @@ class Metric:
     def show(self, value: float, *, sign: bool = False, like: float | None = None) -> str:
         """The number without its unit: two decimals of a percent, or as many as four figures of `like` have.
 
+        What is very small or very large has an exponent.
+
         >>> accuracy, distance = Metric("test_accuracy", unit="%"), Metric("distance", better="lower")
         >>> accuracy.show(0.81337), accuracy.show(-0.0042, sign=True)
         ('81.34', '−0.42')
         >>> distance.show(17.74193), distance.show(0.098264, like=17.74193)
         ('17.74', '0.10')
+        >>> distance.show(1e-10), distance.show(1e21), distance.show(float("inf"))
+        ('1.000e−10', '1.000e+21', 'inf')
         """
         size = abs(value if like is None else like)
-        decimals = 2 if self.share else 3 - math.floor(math.log10(size)) if size > 0 else 0
-        text = f"{100 * value if self.share else value:{'+' if sign else ''}.{min(max(decimals, 0), 8)}f}"
-        return text.replace("-", "−")
+        if not self.share and (0 < size < SMALL or size >= LARGE):
+            form = ".3e"
+        else:
+            decimals = 2 if self.share else 3 - math.floor(math.log10(size)) if size > 0 else 0
+            form = f".{min(max(decimals, 0), 8)}f"
+        return f"{100 * value if self.share else value:{'+' if sign else ''}{form}}".replace("-", "−")
 
     def plain(self, value: float | None) -> float | None:
         """The number behind what is printed, for a CSV."""
