@@ -133,6 +133,19 @@ def test_a_finished_study_can_be_extended_from_the_command_line(tmp_path: Path) 
         parse([*run, str(extended), "--rounds", "17"]).run()
 
 
+def test_the_commands_that_repeat_a_folder_are_kept_in_their_order(tmp_path: Path) -> None:
+    def run(command: str, **changes: Any) -> str:
+        return quadratic(**changes).run(tmp_path / "out", command=command).runs.command
+
+    assert run("fedawe run --rounds 20", rounds=20) == "fedawe run --rounds 20"
+    assert run("fedawe run --rounds 20", rounds=20) == "fedawe run --rounds 20"
+    assert run("", rounds=20) == "fedawe run --rounds 20"
+    both = "fedawe run --rounds 20\nfedawe run --rounds 2"
+    assert run("fedawe run --rounds 2", rounds=21) == both  # part of the first, and not the same
+    assert run("fedawe run --rounds 20", rounds=21) == both
+    assert "--rounds 20\nfedawe run" in fedawe.load(tmp_path / "out").report().read_text()
+
+
 # Names on the command line
 
 

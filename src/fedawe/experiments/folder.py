@@ -1,6 +1,6 @@
 """The folder of an experiment: what all of its runs share.
 
-OUT/experiment.json               what all runs share, the command, versions and hardware
+OUT/experiment.json               what all runs share, the commands, versions and hardware
 OUT/traces/seed-0.npz             the trace of a seed; a large one that is drawn (not Trace.kept) has no file:
                                   experiment.json and the probabilities in clients/ say all of it
 OUT/clients/seed-0.npz            what the clients of a seed have: sizes, label frequencies, base probabilities
@@ -119,7 +119,7 @@ class Folder:
             warn(f"{self.out} was begun with {other(*found)}: results may differ in their last bits")
         head = {
             "format": FORMAT,
-            "command": self.command if was is None else was.get("command", self.command),
+            "command": _and_then(str((was or {}).get("command", "")), self.command),
             "experiment": self.experiment.described(),
             "algorithms": list(dict.fromkeys([*(was or {}).get("algorithms", []), *self.experiment.algorithms])),
             "stacked": stacked,
@@ -153,6 +153,11 @@ class Folder:
             trace.save(path)
         else:
             path.unlink(missing_ok=True)  # of fewer rounds, which were few enough to be kept
+
+
+def _and_then(commands: str, command: str) -> str:
+    """The commands that repeat a folder, one after another; one that is among them already is not repeated."""
+    return commands if f"\n{command}\n" in f"\n{commands}\n" else f"{commands}\n{command}".strip()
 
 
 def other(name: str, before: Any, now: Any) -> str:
