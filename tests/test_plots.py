@@ -44,6 +44,19 @@ def test_the_same_figure_is_the_same_file(whole: Comparison, tmp_path: Path) -> 
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
 
 
+def test_no_name_is_a_formula_or_missing_from_a_legend(tmp_path: Path) -> None:
+    title = "$x_$"
+    header = {"metrics": [{**each, "title": f"{title} {each['name']}"} for each in samples.METRICS["digits"]]}
+    found = compare(load(samples.experiment(tmp_path / "x", ["fedawe", "_mine", "a $_$ b"], header=header)))
+    for label in ("_mine", "a $_$ b"):  # their names are their labels
+        assert found.runs.names[label] == label
+    plots.write_figures(found, tmp_path / "figures", "png")
+    for figure in (plots.metrics_figure(found), plots.class_figure(found)):
+        assert figure is not None
+        names = [text.get_text() for legend in figure.legends for text in legend.get_texts()]
+        assert sorted(name.strip().replace("\\", "") for name in names) == ["FedAWE", "_mine", "a $_$ b"]
+
+
 def test_an_unknown_format_is_refused(whole: Comparison, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"written as \.png, \.pdf or \.svg"):
         plots.save(plots.curve_figure(whole), tmp_path / "x.gif")
