@@ -1,6 +1,7 @@
 """Whatever a user brings gets everything that the built-in parts get: files, modules, plug-ins, objects."""
 
 import dataclasses
+import io
 import json
 import os
 import shutil
@@ -14,10 +15,12 @@ import numpy as np
 import pytest
 import torch
 from children import Child
+from rich.console import Console
 from torch import Tensor
 
 import fedawe
 from fedawe.algorithms.base import ServerState
+from fedawe.cli import show
 from fedawe.cli.main import main, parse
 from fedawe.core.errors import UserError
 from fedawe.experiments import names
@@ -501,6 +504,19 @@ def test_metrics_whose_names_end_alike_are_no_further_models(tmp_path: Path) -> 
     headers = {run.label: run.header for run in results.runs.runs}
     assert (headers["FedAvg"]["models"], headers["FedAWE"]["models"]) == ([], ["latest"])
     assert "models" not in results.runs.settings
+
+
+def test_labels_are_no_markup_in_the_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = io.StringIO()
+    monkeypatch.setattr(show, "Console", lambda stderr: Console(file=screen, force_terminal=True, width=160))
+    with show.progress(1) as shown:
+        quadratic(algorithms={"mine [/b]": fedawe.FedAvg()}, seeds=(0,)).run(tmp_path / "out", tell=shown.tell)
+        shown.warn("FedAWE [clip=0.5] is damaged [/b]")
+        assert shown.bars is not None
+        shown.bars.update(shown.one, description="mine [/b], seed 0")
+        shown.bars.refresh()
+    assert "FedAWE [clip=0.5] is damaged [/b]" in screen.getvalue()
+    assert "mine [/b], seed 0" in screen.getvalue()
 
 
 def test_a_task_that_trains_one_client_at_a_time_is_never_stacked(tmp_path: Path) -> None:

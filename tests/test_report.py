@@ -424,6 +424,14 @@ def test_the_terminal_gets_the_table_and_the_headline(whole: Path) -> None:
     assert "FedAWE is better than FedAvg" in text
 
 
+def test_names_are_no_markup_on_a_terminal(tmp_path: Path) -> None:
+    out = samples.experiment(tmp_path / "x", ["mine [/b]", "FedAWE [clip=0.5]"], [0])
+    console = Console(record=True, width=160, file=io.StringIO(), force_terminal=True)
+    print_summary(fedawe.load(out), console)
+    assert "minus mine [/b]" in console.export_text(clear=False)
+    assert "FedAWE [clip=0.5]" in console.export_text()
+
+
 @pytest.mark.parametrize("verb", ["report", "export"])
 def test_help_loads_nothing_heavy(verb: str) -> None:
     code = f"""

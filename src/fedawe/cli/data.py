@@ -166,7 +166,7 @@ def _bars() -> Iterator["Report"]:
     if not sys.stderr.isatty():
         yield silent
         return
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True)) as progress:
         tasks: dict[str, TaskID] = {}
 
