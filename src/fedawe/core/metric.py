@@ -94,6 +94,16 @@ class Metric:
             return None
 
 
+def as_metrics(found: Any, where: str) -> tuple[Metric, ...]:
+    """What a class declares as its metrics; refused if it is anything else, as one metric without a comma after it."""
+    if not isinstance(found, list | tuple) or not all(isinstance(each, Metric) for each in found):
+        kind = type(found).__name__
+        raise UserError(
+            f"{where} is a {kind}; expected a tuple of metrics, as in (fedawe.Metric('loss', better='lower'),)"
+        )
+    return tuple(found)
+
+
 def check_names(names: Iterable[str], where: str) -> None:
     """Refuses names of metrics under which records and tables have something else."""
     for name in names:
