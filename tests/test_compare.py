@@ -294,6 +294,10 @@ def test_latex_and_markdown_escape_what_they_must() -> None:
         r"  \bottomrule",
     ]
     assert str(table.export("md")).splitlines()[2] == "| **x & y\\|z ± −1 %** |"
+    odd = Table("t", "", (Column("reward | x", ("a",)),), ((Cell("two\nlines, λ Ω µ Α", ("x",)),),), ("",))  # noqa: RUF001
+    assert str(odd.export("md")).splitlines()[::2] == ["| reward \\| x |", "| two lines, λ Ω µ Α |"]  # noqa: RUF001
+    assert str(odd.export("tex")).splitlines()[5] == r"  two lines, $\lambda$ $\Omega$ $\mu$ A \\"
+    assert repr(odd).splitlines()[-1].strip() == "two lines, λ Ω µ Α"  # noqa: RUF001
 
 
 def test_labels_are_in_the_order_of_the_experiment(tmp_path: Path) -> None:
@@ -417,6 +421,30 @@ def test_a_diagnostic_that_ends_like_a_metric_is_no_further_model(tmp_path: Path
     assert "inner_distance" in [metric.name for metric in metrics_of(load(out))]
 
 
+def test_further_models_are_those_that_the_header_names(tmp_path: Path) -> None:
+    header = {"metrics": [samples.metric("distance", "lower", decides=True)]}
+    for name, models in (("old", {}), ("none", {"models": []}), ("other", {"models": ["other"]})):
+        out = samples.experiment(tmp_path / name, ["fedavg"], [0], task="quadratic", header=header | models)
+        more = {"train_distance": 1.0, "other_distance": 2.0, "other_loss": 3.0, "other_size": 4.0}
+        kept = [{**line, **more} if line["kind"] == "evaluation" else line for line in samples.lines(out, "fedavg", 0)]
+        samples.write(out, "fedavg", 0, kept)
+    assert variants_of(load(tmp_path / "old")) == ("train", "other")
+    assert variants_of(load(tmp_path / "none")) == ()
+    assert variants_of(load(tmp_path / "other")) == ("other",)
+    shown = {metric.name for metric in metrics_of(load(tmp_path / "none"))}
+    assert shown >= {"train_distance", "other_distance", "other_loss", "other_size"}
+    shown = {metric.name for metric in metrics_of(load(tmp_path / "other"))}
+    assert shown & set(more) == {"train_distance", "other_size"}
+
+
+def test_very_small_and_very_large_numbers_have_an_exponent() -> None:
+    gap = fedawe.Metric("gap", better="lower")
+    assert [gap.show(value) for value in (1e-10, -2.5e-7, 1e21)] == ["1.000e−10", "−2.500e−07", "1.000e+21"]
+    assert [gap.show(value) for value in (1e-6, 0.0, 123456789.0)] == ["0.00000100", "0", "123456789"]
+    assert gap.show(3e-11, sign=True, like=2e-10) == "+3.000e−11"
+    assert [gap.show(float(value)) for value in ("inf", "-inf", "nan")] == ["inf", "−inf", "nan"]
+
+
 def test_speed_of_a_metric_that_falls(tmp_path: Path) -> None:
     table = speed_table(compare(text(tmp_path / "x", noise=0.0)))
     assert table is not None
@@ -514,6 +542,9 @@ def test_a_suite_is_several_experiments(tmp_path: Path) -> None:
         [False, False, True, False],
     ]
     assert titles([experiments[0], experiments[0]]) == ["a", "a"]  # nothing but their folders tells them apart
+    for name in ("p/x", "q/x"):
+        samples.experiment(tmp_path / "alike" / name, ["fedawe"], [0])
+    assert titles(load_all(tmp_path / "alike")) == ["p/x", "q/x"]
     assert load_all(tmp_path / "suite" / "a")[0].settings["availability"] == "sine"
 
 

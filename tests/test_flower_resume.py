@@ -178,6 +178,8 @@ def test_files_half_written_are_removed(tmp_path: Path) -> None:
     ]
     for half in halves:
         half.write_bytes(b"half")
+    halves.append(tmp_path / ".tensorboard.1a2b.part")
+    (halves[-1] / "fedawe").mkdir(parents=True)
     start(unsteady(), tmp_path, 2)
     assert not any(half.exists() for half in halves)
 

@@ -1,6 +1,7 @@
 """Whatever a user brings gets everything that the built-in parts get: files, modules, plug-ins, objects."""
 
 import dataclasses
+import io
 import json
 import os
 import shutil
@@ -14,15 +15,18 @@ import numpy as np
 import pytest
 import torch
 from children import Child
+from rich.console import Console
 from torch import Tensor
 
 import fedawe
 from fedawe.algorithms.base import ServerState
+from fedawe.cli import show
 from fedawe.cli.main import main, parse
 from fedawe.core.errors import UserError
 from fedawe.experiments import names
 from fedawe.experiments.build import algorithm_spec, experiment_of
 from fedawe.experiments.settings import Settings
+from fedawe.results.metrics import metrics_of
 from fedawe.testing import check_task
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -130,6 +134,19 @@ def test_a_finished_study_can_be_extended_from_the_command_line(tmp_path: Path) 
     assert models(extended) == models(longer)
     with pytest.raises(UserError, match="rounds = 33, not 17: runs can be extended, not shortened"):
         parse([*run, str(extended), "--rounds", "17"]).run()
+
+
+def test_the_commands_that_repeat_a_folder_are_kept_in_their_order(tmp_path: Path) -> None:
+    def run(command: str, **changes: Any) -> str:
+        return quadratic(**changes).run(tmp_path / "out", command=command).runs.command
+
+    assert run("fedawe run --rounds 20", rounds=20) == "fedawe run --rounds 20"
+    assert run("fedawe run --rounds 20", rounds=20) == "fedawe run --rounds 20"
+    assert run("", rounds=20) == "fedawe run --rounds 20"
+    both = "fedawe run --rounds 20\nfedawe run --rounds 2"
+    assert run("fedawe run --rounds 2", rounds=21) == both  # part of the first, and not the same
+    assert run("fedawe run --rounds 20", rounds=21) == both
+    assert "--rounds 20\nfedawe run" in fedawe.load(tmp_path / "out").report().read_text()
 
 
 # Names on the command line
@@ -427,6 +444,23 @@ class Plain:
         self.t, self.m, self.x, self.latest = -1, m, x0, x0
 
 
+class Bare(Own):
+    metrics: Any = fedawe.Metric("loss")  # without a comma, no tuple
+
+
+class Held(Verbs):
+    metrics: Any = fedawe.Metric("loss")
+
+
+class Holder:
+    """An algorithm that is no dataclass and has something that it calls its rule."""
+
+    init, start, aggregate, model = Verbs().init, Verbs().start, Verbs().aggregate, Verbs().model
+
+    def __init__(self, rule: Any) -> None:
+        self.rule = rule
+
+
 class Absorbing(Verbs):
     def absorb(self, state: Any, t: int, A: Tensor, upload: Any) -> Any:
         return None
@@ -470,6 +504,43 @@ def test_a_task_may_set_its_number_of_clients_when_it_is_made(tmp_path: Path) ->
     check_task(Own())
 
 
+class Several(Own):
+    """A task with a metric that decides, and others whose names end alike."""
+
+    metrics = (fedawe.Metric("loss", better="lower", decides=True),)
+
+    def evaluate(self, x: Tensor) -> Any:
+        return {"loss": float(x.sum()), "train_loss": 1.0, "max_loss": 2.0}
+
+
+def test_metrics_whose_names_end_alike_are_no_further_models(tmp_path: Path) -> None:
+    algorithms = {"FedAvg": fedawe.FedAvg(), "FedAWE": fedawe.FedAWE()}
+    results = own(task=Several(), algorithms=algorithms).run(tmp_path / "out")
+    assert [s.name for s in results.compare().standings if s.variant] == ["FedAWE, last aggregate"]
+    assert {"train_loss", "max_loss"} <= {metric.name for metric in metrics_of(results.runs)}
+    headers = {run.label: run.header for run in results.runs.runs}
+    assert (headers["FedAvg"]["models"], headers["FedAWE"]["models"]) == ([], ["latest"])
+    assert "models" not in results.runs.settings
+
+
+def test_a_class_that_is_no_dataclass_may_call_something_its_rule(tmp_path: Path) -> None:
+    for n, rule in enumerate(("mean", fedawe.FedAvg())):
+        assert own(algorithms={"a": Holder(rule)}).run(tmp_path / str(n)).frame().shape[0] > 0
+
+
+def test_labels_are_no_markup_in_the_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = io.StringIO()
+    monkeypatch.setattr(show, "Console", lambda stderr: Console(file=screen, force_terminal=True, width=160))
+    with show.progress(1) as shown:
+        quadratic(algorithms={"mine [/b]": fedawe.FedAvg()}, seeds=(0,)).run(tmp_path / "out", tell=shown.tell)
+        shown.warn("FedAWE [clip=0.5] is damaged [/b]")
+        assert shown.bars is not None
+        shown.bars.update(shown.one, description="mine [/b], seed 0")
+        shown.bars.refresh()
+    assert "FedAWE [clip=0.5] is damaged [/b]" in screen.getvalue()
+    assert "mine [/b], seed 0" in screen.getvalue()
+
+
 def test_a_task_that_trains_one_client_at_a_time_is_never_stacked(tmp_path: Path) -> None:
     own(task=OneByOne()).run(tmp_path / "out")
     header = json.loads((tmp_path / "out" / "a" / "seed-0" / "record.jsonl").read_text().splitlines()[0])
@@ -503,6 +574,15 @@ def test_a_task_that_trains_one_client_at_a_time_is_never_stacked(tmp_path: Path
         ),
         ({"availability": Alone()}, "Alone gives client 0 the probability 1.5 in round 7; expected a number in [0, 1]"),
         ({"availability": Short()}, "Short.available returned an array of shape [2] in round 0; expected whether"),
+        (
+            {"task": Bare()},
+            "Bare.metrics is a Metric; expected a tuple of metrics, as in (fedawe.Metric('loss', better='lower'),)",
+        ),
+        ({"algorithms": {"a": Held()}}, "Held.metrics is a Metric; expected a tuple of metrics"),
+        (
+            {"algorithms": {"a": Holder(fedawe.FedAvgKnown())}},
+            "Holder is no dataclass and cannot be given its rule; make it a dataclass with a field rule",
+        ),
         ({"task": lambda seed: torch.nn.Linear(2, 2)}, "task(seed) returned a Linear; expected a fedawe.tasks.Task;"),
     ],
 )

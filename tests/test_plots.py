@@ -44,6 +44,19 @@ def test_the_same_figure_is_the_same_file(whole: Comparison, tmp_path: Path) -> 
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
 
 
+def test_no_name_is_a_formula_or_missing_from_a_legend(tmp_path: Path) -> None:
+    title = "$x_$"
+    header = {"metrics": [{**each, "title": f"{title} {each['name']}"} for each in samples.METRICS["digits"]]}
+    found = compare(load(samples.experiment(tmp_path / "x", ["fedawe", "_mine", "a $_$ b"], header=header)))
+    for label in ("_mine", "a $_$ b"):  # their names are their labels
+        assert found.runs.names[label] == label
+    plots.write_figures(found, tmp_path / "figures", "png")
+    for figure in (plots.metrics_figure(found), plots.class_figure(found)):
+        assert figure is not None
+        names = [text.get_text() for legend in figure.legends for text in legend.get_texts()]
+        assert sorted(name.strip().replace("\\", "") for name in names) == ["FedAWE", "_mine", "a $_$ b"]
+
+
 def test_an_unknown_format_is_refused(whole: Comparison, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"written as \.png, \.pdf or \.svg"):
         plots.save(plots.curve_figure(whole), tmp_path / "x.gif")
@@ -81,6 +94,13 @@ def test_the_curves_are_named_at_their_ends_and_contained(whole: Comparison) -> 
     assert np.asarray(drawn.get_ydata()) == pytest.approx(100 * found.mean)
     low, high = axes.get_ylim()
     assert all(low <= y <= high for line in axes.lines for y in np.asarray(line.get_ydata()))
+
+
+def test_the_curves_of_one_seed_are_named_at_their_ends_too(tmp_path: Path) -> None:
+    found = compare(load(samples.experiment(tmp_path / "x", seeds=[0])))
+    made = plots.curve_figure(found)
+    made.draw_without_rendering()  # refused where the names leave no room for the axes
+    assert all(-0.01 <= text.xy[1] <= 1.01 for text in made.axes[0].texts)
 
 
 def test_a_metric_that_falls_is_drawn_inside_a_logarithmic_axis(tmp_path: Path) -> None:

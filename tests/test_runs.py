@@ -134,6 +134,16 @@ def test_one_checkpoint_is_left_to_extend_the_run_from_and_no_part(whole):
     assert not [path for path in whole.rglob("*") if path.suffix == ".part"]
 
 
+def test_what_a_killed_export_leaves_is_removed(whole, tmp_path):
+    out = shutil.copytree(whole, tmp_path / "x")
+    left = out / ".tensorboard.1a2b3c4d.part"
+    (left / "fedawe").mkdir(parents=True)
+    (left / "fedawe" / ".events.5e6f.part").write_bytes(b"half")
+    execute(out)
+    assert not left.exists()
+    assert result(out) == result(whole)
+
+
 def crashed(out: Path, crash_at=20) -> Path:
     with pytest.raises(Crash):
         execute(out, crash_at=crash_at)
@@ -629,8 +639,27 @@ def measured(returned, metrics=Measured.metrics):
     [
         (lambda x: None, "Measured.evaluate returned NoneType; expected a dict of numbers by name"),
         (lambda x: {"distance": "near", "other": 0.0}, "Measured.evaluate: distance is 'near'; expected a number"),
+        (
+            lambda x: {"distance": torch.zeros(2), "other": 0.0},
+            "Measured.evaluate: distance has 2 numbers; expected one, by which algorithms are ranked",
+        ),
         (lambda x: {"distanz": 0.0, "other": 0.0}, "Measured declares the metrics distance, which evaluate does not"),
         (lambda x: {"distance": float("nan"), "other": 0.0}, "gives distance = nan for the initial model"),
+        *[
+            (
+                lambda x, name=name: {"distance": 0.0, "other": 0.0, name: 2.5},
+                f"Measured.evaluate: a metric cannot be called {name}; expected another name than active, algorithm, ",
+            )
+            for name in ("test_seconds", "active", "round", "kind", "crc", "seed", "status", "clients", "seconds")
+        ],
+        (
+            lambda x: {"distance": 0.0, "other": 0.0, "latest_other": 1.0},
+            "FedAWE, further model latest: latest_other is the name of another metric, too; rename one of them",
+        ),
+        (
+            lambda x: {"distance": 0.0, "other": 0.0, "consensus": 1.0},
+            "FedAWE, diagnostics: consensus is the name of another metric, too; rename one of them",
+        ),
     ],
 )
 def test_an_evaluation_that_cannot_be_used_is_refused(tmp_path, returned, message):
@@ -642,6 +671,13 @@ def test_only_one_metric_decides(tmp_path):
     two = tuple(fedawe.Metric(name, decides=True) for name in ("a", "b"))
     with pytest.raises(UserError, match="a, b all have decides=True; expected one of them"):
         measured(lambda x: {"a": 0.0, "b": 0.0}, two).run(tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_name_that_records_use_is_refused_before_anything_is_written(tmp_path):
+    declared = (fedawe.Metric("test_seconds", better="lower", decides=True),)
+    with pytest.raises(UserError, match=r"Measured\.metrics: a metric cannot be called test_seconds; expected another"):
+        measured(lambda x: {"test_seconds": 0.0}, declared).run(tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+import samples
 
 from fedawe.audit import logs
 from fedawe.availability.trace import Trace
@@ -82,6 +83,23 @@ def test_the_state_is_what_the_folder_says(deployment: Deployment) -> None:
     json.dumps(state, allow_nan=False)
 
 
+def test_the_curve_is_that_of_the_metric_that_decides(deployment: Deployment) -> None:
+    def shown(metrics: list[dict[str, Any]], *names: str) -> Any:
+        more = dict.fromkeys(names, 0.5)
+        lines = [{**deployment.lines[0], "metrics": metrics}, {"kind": "evaluation", "round": 1, "active": 3, **more}]
+        text = "".join(records.seal(line) + "\n" for line in lines)
+        (deployment.run / records.NAME).write_text(text)
+        return watch.state_of(deployment.folder)["metric"]
+
+    active, perplexity = samples.metric("active", None), samples.metric("perplexity", "lower", "the perplexity")
+    deciding = samples.metric("cost", "lower", "total cost", decides=True)
+    names = ("train_accuracy", "perplexity", "cost")
+    assert shown([active, perplexity, deciding], *names) == {"name": "cost", "title": "total cost"}
+    assert shown([active, perplexity], *names) == {"name": "perplexity", "title": "the perplexity"}
+    assert shown([active], *names[1:], "train_accuracy") == {"name": "train_accuracy", "title": "train accuracy"}
+    assert shown([active]) is None
+
+
 def test_alarms(deployment: Deployment) -> None:
     written = (deployment.run / records.NAME).stat().st_mtime
     said = watch.state_of(deployment.folder, now=written + 1)["alarms"]
@@ -139,6 +157,7 @@ def test_the_page_follows_the_run(chromium: "Browser", deployment: Deployment, p
     page.wait_for_selector("body[data-done='25']")
     assert page.text_content("h1") == "FedAWE: 25 of 40 rounds"
     assert page.evaluate("document.documentElement.scrollWidth") == width
+    assert page.text_content("#metric-name") == "test accuracy"
     for chart in ("active", "bias", "bytes", "metric"):
         assert page.locator(f"#{chart} polyline").count() >= 1
     assert page.locator("#refused tr").first.text_content() == "too late10"

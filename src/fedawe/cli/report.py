@@ -101,14 +101,13 @@ def print_table(table: "ResultTable", console: "Console") -> None:
 
     shown = Table(
         box=box.SIMPLE_HEAD,
-        title=table.caption,
+        title=Text(table.caption, style="italic"),  # not text, which would be read as markup
         title_justify="left",
-        title_style="italic",
         show_edge=False,
         pad_edge=False,
     )
     for column in table.columns:
-        shown.add_column(column.title, justify="right" if column.numeric else "left")
+        shown.add_column(Text(column.title), justify="right" if column.numeric else "left")
     for row in table.rows:
         shown.add_row(*(Text(cell.text, style="bold" if cell.strong else "") for cell in row))
     console.print(shown)

@@ -129,7 +129,7 @@ def show(table: "Table", console: "Console") -> int:
     fits = max(1, sum(end <= console.width for end in accumulate(width + 3 for width in widths)))
     columns = table.columns[:fits]
     for column in columns:
-        shown.add_column(column.title, justify="right" if column.numeric else "left", no_wrap=True)
+        shown.add_column(Text(column.title), justify="right" if column.numeric else "left", no_wrap=True)
     for row in table.rows:
         shown.add_row(*(Text(cell.text, style="bold" if cell.strong else "") for cell in row[:fits]))
     console.print(table.caption, style="italic", highlight=False, markup=False)

@@ -52,7 +52,7 @@ class Shown:
     def warn(self, message: str) -> None:
         """Something was repaired or is unusual."""
         if self.bars is not None:
-            self.bars.console.print(f"fedawe: {message}", style="yellow", highlight=False)
+            self.bars.console.print(f"fedawe: {message}", style="yellow", highlight=False, markup=False)
         else:
             print(f"fedawe: {message}", file=sys.stderr)
 
@@ -65,10 +65,10 @@ def progress(total: int) -> Iterator[Shown]:
         yield Shown(None, total)
         return
     columns = (
-        TextColumn("{task.description:28}"),
+        TextColumn("{task.description:28}", markup=False),
         BarColumn(bar_width=24),
         MofNCompleteColumn(),
-        TextColumn("{task.fields[facts]}"),
+        TextColumn("{task.fields[facts]}", markup=False),
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=console, transient=True) as bars:

@@ -70,7 +70,7 @@ class Show:
     def run(self) -> None:
         """A summary and stripes: a row per client (or per group of clients), time to the right."""
         trace = Trace.load(self.path, round_seconds=self.round_seconds)
-        console = Console(highlight=False)
+        console = Console(highlight=False, markup=False)
         console.print(str(trace))
         for line in stripes(trace, width=max(20, min(console.width - 14, 120)), height=20):
             console.print(line)

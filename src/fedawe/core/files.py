@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shutil
 import sys
 import uuid
 import zipfile
@@ -30,6 +31,15 @@ def write_atomically(path: Path, content: bytes) -> None:
     except OSError as error:
         part.unlink(missing_ok=True)
         raise UserError(f"cannot write {path}: {error.strerror}") from None
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Removes the files and folders that a process which was killed while writing has left."""
+    for part in list(folder.rglob(".*.part")):
+        if part.is_dir() and not part.is_symlink():
+            shutil.rmtree(part)
+        else:
+            part.unlink(missing_ok=True)
 
 
 def new_folder(path: Path) -> Path:

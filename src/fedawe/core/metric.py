@@ -1,12 +1,18 @@
 """A number that evaluations have: what it is called, how it is printed, and whether more of it is better."""
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from fedawe.core.errors import UserError
 
 Better = Literal["higher", "lower"]
+SMALL, LARGE = 1e-6, 1e9  # numbers below and from there on are printed with an exponent
+RESERVED = (  # what records and tables have beside metrics
+    *("active", "algorithm", "availability", "classes", "clients", "crc", "finished", "folder", "kind", "label"),
+    *("name", "round", "rounds", "seed", "status", "task"),
+)
 
 
 @dataclass(frozen=True)
@@ -57,16 +63,23 @@ class Metric:
     def show(self, value: float, *, sign: bool = False, like: float | None = None) -> str:
         """The number without its unit: two decimals of a percent, or as many as four figures of `like` have.
 
+        What is very small or very large has an exponent.
+
         >>> accuracy, distance = Metric("test_accuracy", unit="%"), Metric("distance", better="lower")
         >>> accuracy.show(0.81337), accuracy.show(-0.0042, sign=True)
         ('81.34', '−0.42')
         >>> distance.show(17.74193), distance.show(0.098264, like=17.74193)
         ('17.74', '0.10')
+        >>> distance.show(1e-10), distance.show(1e21), distance.show(float("inf"))
+        ('1.000e−10', '1.000e+21', 'inf')
         """
         size = abs(value if like is None else like)
-        decimals = 2 if self.share else 3 - math.floor(math.log10(size)) if size > 0 else 0
-        text = f"{100 * value if self.share else value:{'+' if sign else ''}.{min(max(decimals, 0), 8)}f}"
-        return text.replace("-", "−")
+        if not self.share and (0 < size < SMALL or size >= LARGE):
+            form = ".3e"
+        else:
+            decimals = 2 if self.share else 3 - math.floor(math.log10(size)) if size > 0 else 0
+            form = f".{min(max(decimals, 0), 8)}f"
+        return f"{100 * value if self.share else value:{'+' if sign else ''}{form}}".replace("-", "−")
 
     def plain(self, value: float | None) -> float | None:
         """The number behind what is printed, for a CSV."""
@@ -79,3 +92,23 @@ class Metric:
             return cls(**fields)
         except (TypeError, UserError):
             return None
+
+
+def as_metrics(found: Any, where: str) -> tuple[Metric, ...]:
+    """What a class declares as its metrics; refused if it is anything else, as one metric without a comma after it."""
+    if not isinstance(found, list | tuple) or not all(isinstance(each, Metric) for each in found):
+        kind = type(found).__name__
+        raise UserError(
+            f"{where} is a {kind}; expected a tuple of metrics, as in (fedawe.Metric('loss', better='lower'),)"
+        )
+    return tuple(found)
+
+
+def check_names(names: Iterable[str], where: str) -> None:
+    """Refuses names of metrics under which records and tables have something else."""
+    for name in names:
+        if name in RESERVED or f"_{name}".endswith("_seconds"):
+            raise UserError(
+                f"{where}: a metric cannot be called {name}; expected another name than {', '.join(RESERVED)}, and "
+                "none that ends in _seconds"
+            )

@@ -31,7 +31,7 @@ from torch import Tensor
 from fedawe.availability.trace import Trace
 from fedawe.core.describe import first_difference
 from fedawe.core.errors import UserError
-from fedawe.core.files import new_folder, write_atomically
+from fedawe.core.files import new_folder, remove_unfinished, write_atomically
 from fedawe.deploy.session import Progress
 from fedawe.deploy.store import Index, Store
 from fedawe.experiments.checkpoint import KEPT, digest_of, newest_first
@@ -85,8 +85,7 @@ class Folder:
 
     def _prepare(self) -> None:
         """Refuses the folder of something else; then writes what all readers look for first."""
-        for part in self.out.rglob(".*.part"):  # of a server app that was killed while writing
-            part.unlink(missing_ok=True)
+        remove_unfinished(self.out)
         for path in sorted(self.out.glob(f"*/seed-*/{records.NAME}")):
             was = records.read(path).header
             if was and "deployment" not in was:

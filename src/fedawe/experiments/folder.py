@@ -1,6 +1,6 @@
 """The folder of an experiment: what all of its runs share.
 
-OUT/experiment.json               what all runs share, the command, versions and hardware
+OUT/experiment.json               what all runs share, the commands, versions and hardware
 OUT/traces/seed-0.npz             the trace of a seed; a large one that is drawn (not Trace.kept) has no file:
                                   experiment.json and the probabilities in clients/ say all of it
 OUT/clients/seed-0.npz            what the clients of a seed have: sizes, label frequencies, base probabilities
@@ -23,7 +23,7 @@ from fedawe.availability.trace import Trace
 from fedawe.core.describe import first_difference
 from fedawe.core.environment import environment
 from fedawe.core.errors import UserError
-from fedawe.core.files import new_folder, write_atomically
+from fedawe.core.files import new_folder, remove_unfinished, write_atomically
 from fedawe.experiments.definition import Definition, Population
 from fedawe.results import record as records
 from fedawe.results.head import HEAD, folder_name, head_content, read_head
@@ -97,8 +97,7 @@ class Folder:
         lock = filelock.FileLock(self.out / ".lock", timeout=0)
         try:
             with lock:
-                for unfinished in self.out.rglob(".*.part"):  # of a command that was killed while writing
-                    unfinished.unlink(missing_ok=True)
+                remove_unfinished(self.out)
                 yield
         except filelock.Timeout:
             raise UserError(f"{self.out} is in use by another process; wait for it, or choose another --out") from None
@@ -120,7 +119,7 @@ class Folder:
             warn(f"{self.out} was begun with {other(*found)}: results may differ in their last bits")
         head = {
             "format": FORMAT,
-            "command": self.command if was is None else was.get("command", self.command),
+            "command": _and_then(str((was or {}).get("command", "")), self.command),
             "experiment": self.experiment.described(),
             "algorithms": list(dict.fromkeys([*(was or {}).get("algorithms", []), *self.experiment.algorithms])),
             "stacked": stacked,
@@ -154,6 +153,11 @@ class Folder:
             trace.save(path)
         else:
             path.unlink(missing_ok=True)  # of fewer rounds, which were few enough to be kept
+
+
+def _and_then(commands: str, command: str) -> str:
+    """The commands that repeat a folder, one after another; one that is among them already is not repeated."""
+    return commands if f"\n{command}\n" in f"\n{commands}\n" else f"{commands}\n{command}".strip()
 
 
 def other(name: str, before: Any, now: Any) -> str:

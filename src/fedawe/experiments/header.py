@@ -12,7 +12,7 @@ from fedawe.results.record import FORMAT, Line
 from fedawe.tasks.layout import Layout
 from fedawe.training import diagnostics
 
-MAY_DIFFER = ("rounds", "versions", "executor_why")  # of a header, when a run goes on
+MAY_DIFFER = ("rounds", "versions", "executor_why", "models")  # of a header, when a run goes on
 
 
 def header_of(

@@ -8,16 +8,18 @@ import numpy as np
 from torch import Tensor
 
 from fedawe.core.errors import UserError
-from fedawe.core.metric import Metric
+from fedawe.core.metric import Metric, as_metrics, check_names
 from fedawe.results import record as records
 from fedawe.results.record import Line
 
 
-def check_declared(declared: Sequence[Metric], task: str) -> None:
+def check_declared(declared: Any, task: str) -> None:
     """Refuses a task by whose metrics algorithms cannot be ranked."""
+    declared = as_metrics(declared, f"{task}.metrics")
     decide = [metric.name for metric in declared if metric.decides]
     if len(decide) > 1:
         raise UserError(f"{task}.metrics: {', '.join(decide)} all have decides=True; expected one of them")
+    check_names((metric.name for metric in declared), f"{task}.metrics")
 
 
 def checked(found: Any, declared: Sequence[Metric], task: str) -> Line:
@@ -25,13 +27,26 @@ def checked(found: Any, declared: Sequence[Metric], task: str) -> Line:
     if not isinstance(found, Mapping):
         raise UserError(f"{task}.evaluate returned {type(found).__name__}; expected a dict of numbers by name")
     out = {str(name): _plain(value, f"{task}.evaluate: {name}") for name, value in found.items()}
+    check_names(out, f"{task}.evaluate")
     missing = [metric.name for metric in declared if metric.name not in out]
     if missing:
         raise UserError(
             f"{task} declares the metrics {', '.join(missing)}, which evaluate does not return; it returned "
             f"{', '.join(out) or 'nothing'}"
         )
+    for metric in declared:
+        if metric.better is not None and isinstance(found := out[metric.name], list):
+            raise UserError(
+                f"{task}.evaluate: {metric.name} has {len(found)} numbers; expected one, by which algorithms are ranked"
+            )
     return out
+
+
+def joined(found: Line, more: Mapping[str, Any], where: str) -> Line:
+    """The numbers and more of them; refused if both have one of the same name."""
+    if twice := [name for name in more if name in found]:
+        raise UserError(f"{where}: {', '.join(twice)} is the name of another metric, too; rename one of them")
+    return {**found, **more}
 
 
 def _plain(value: Any, where: str) -> float | int | list[float | int]:

@@ -65,8 +65,8 @@ class Run:
         self.state: State = first_state(self.algorithm, task.initial(population.seed), task.clients)
         check_possible(self.algorithm, self.state, population.trace, task, self.local)
         algorithm = experiment.algorithms[label]
-        self.metrics = all_metrics(task.metrics, algorithm)
         metrics.check_declared(task.metrics, type(task).__name__)
+        self.metrics = all_metrics(task.metrics, algorithm)
         self.header: Line = header_of(
             label,
             experiment.title_of(label),
@@ -83,6 +83,8 @@ class Run:
             executor=task.executor,
             executor_why=task.executor_why,
         )
+        if not type(task).__module__.startswith("fedawe."):  # of our own tasks the names of metrics tell them
+            self.header["models"] = list(further_models(self.algorithm, self.state))
 
     @property
     def name(self) -> str:
@@ -196,11 +198,12 @@ class Run:
         out: Line = metrics.checked(engine.evaluate(self.algorithm.model(state)), self.population.task.metrics, task)
         for name, model in further_models(self.algorithm, state).items():
             found = metrics.checked(engine.evaluate(model), (), task)
-            out.update({f"{name}_{metric}": value for metric, value in found.items()})
+            of_model = {f"{name}_{metric}": value for metric, value in found.items()}
+            out = metrics.joined(out, of_model, f"{self.label}, further model {name}")
         if past is not None:
             if not chooses(self.algorithm):  # then the active clients are not the available ones of the trace
-                out.update(diagnostics.diagnostics(state, past))
-            out.update(diagnostics_of(self.algorithm, state))
+                out = metrics.joined(out, diagnostics.diagnostics(state, past), "diagnostics")
+            out = metrics.joined(out, diagnostics_of(self.algorithm, state), f"{self.label}, diagnostics")
         kept, bad = metrics.finite(out, {metric.name for metric in self.metrics}, further_models(self.algorithm, state))
         if bad is not None and state.t < 0:
             raise UserError(f"{task}.evaluate gives {bad} = {out[bad]} for the initial model; expected a finite number")

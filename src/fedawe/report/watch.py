@@ -3,7 +3,7 @@
 import json
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,9 @@ from fedawe.audit.fleet import describe
 from fedawe.audit.influence import influence
 from fedawe.availability.trace import Trace
 from fedawe.core.errors import UserError
+from fedawe.core.metric import Metric
 from fedawe.results import record as records
+from fedawe.results.metrics import declared_in
 from fedawe.results.record import Line, Record
 
 PAGE = Path(__file__).parent / "templates" / "watch.html"
@@ -45,7 +47,8 @@ def state_of(folder: Path, now: float | None = None) -> dict[str, Any]:
     if trace is not None and not record.rounds:  # a simulation: its trace was drawn for all rounds in advance
         trace = trace.first(_last(record)) if _last(record) else None
     quiet = max((time.time() if now is None else now) - written, 0.0)
-    rounds = record.rounds
+    rounds, evaluations = record.rounds, _evaluations(record)
+    metric = _metric(record, evaluations)
     out: dict[str, Any] = {
         "name": str(record.header.get("name") or record.header.get("label") or run.name),
         "folder": run.name,
@@ -53,7 +56,8 @@ def state_of(folder: Path, now: float | None = None) -> dict[str, Any]:
         "done": rounds[-1]["round"] if rounds else _last(record),
         "rounds": record.header.get("rounds"),
         "quiet_seconds": quiet,
-        "evaluations": _evaluations(record),
+        "evaluations": evaluations,
+        "metric": None if metric is None else {"name": metric.name, "title": metric.title},
         "active": _series([(line["round"], len(line.get("clients", ()))) for line in rounds]),
         "bytes": _series(_cumulated(rounds)),
         "seconds": _series([(line["round"], line["round_seconds"]) for line in rounds if "round_seconds" in line]),
@@ -112,6 +116,18 @@ def _evaluations(record: Record) -> dict[str, list[tuple[int, float]]]:
             if name not in ("kind", "round") and isinstance(value, int | float) and not name.endswith("_seconds"):
                 out.setdefault(name, []).append((line["round"], value))
     return {name: _series(points) for name, points in out.items()}
+
+
+def _metric(record: Record, evaluations: Collection[str]) -> Metric | None:
+    """The metric whose curve is shown: the one that decides, else one with a direction, else one that is undeclared."""
+    declared = declared_in(record.header)
+    found = [declared.get(name, Metric(name, better=None)) for name in evaluations if name != "active"]
+
+    def order(metric: Metric) -> tuple[bool, bool, bool, bool]:
+        named = metric.better is None and "accuracy" not in metric.name
+        return not metric.decides, metric.better is None, metric.name in declared, named
+
+    return min(found, key=order, default=None)
 
 
 def _influence(trace: Trace) -> dict[str, Any]:

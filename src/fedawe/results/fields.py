@@ -9,7 +9,10 @@ Settings = dict[str, Plain]
 
 HIDDEN = ("class", "function", "definition")  # of an object, when it is written in a line
 FIRST = ("task", "availability", "clients", "classes", "rounds")
-NOT_SETTINGS = ("kind", "format", "label", "name", "metrics", "needs_p", "parameters", "seed", "versions", *FIRST)
+NOT_SETTINGS = (
+    *("kind", "format", "label", "name", "metrics", "models", "needs_p", "parameters", "seed", "versions"),
+    *FIRST,
+)
 
 
 def settings_of(header: Mapping[str, Any]) -> Settings:

@@ -1,12 +1,12 @@
 """Which numbers the evaluations of an experiment have, and by which of them algorithms are ranked."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from fedawe.core.errors import UserError
 from fedawe.core.metric import Metric
-from fedawe.results.folder import RunSet
+from fedawe.results.folder import RunResult, RunSet
 
 # Further models that are evaluated besides the one that counts, by the prefix of their metrics.
 MODELS = {"latest": "last aggregate", "received": "mean of the models received"}
@@ -23,20 +23,23 @@ def metrics_of(runs: RunSet) -> tuple[Metric, ...]:
     Where nothing has been evaluated yet, those that are declared.
     """
     declared, present = _declared(runs), _present(runs)
-    models = tuple(f"{variant}_" for variant in variants_of(runs))
+    further = {f"{variant}_{name}" for variant in variants_of(runs) for name in present}
     known = [metric for name, metric in declared.items() if name in present or not present]
-    unknown = [Metric(name, better=None) for name in present if name not in declared and not name.startswith(models)]
+    unknown = [Metric(name, better=None) for name in present if name not in declared and name not in further]
     return tuple(sorted([*unknown, *known], key=lambda metric: (not metric.decides, metric.better is None)))
 
 
 def variants_of(runs: RunSet) -> tuple[str, ...]:
     """The prefixes of further models: `latest` if evaluations have latest_test_accuracy and so on."""
     declared = _declared(runs)
-    return tuple(dict.fromkeys(variant for line in _ends(runs) for variant in variants_in(line, declared)))
+    found = (variants_in(line, declared, run.header) for run in runs.runs for line in _ends(run))
+    return tuple(dict.fromkeys(variant for each in found for variant in each))
 
 
-def variants_in(line: Mapping[str, Any], declared: Mapping[str, Metric]) -> tuple[str, ...]:
-    """The prefixes of further models in one evaluation."""
+def variants_in(line: Mapping[str, Any], declared: Mapping[str, Metric], header: Mapping[str, Any]) -> tuple[str, ...]:
+    """The prefixes of further models in one evaluation: as the header names them, or else as the metrics show them."""
+    if isinstance(models := header.get("models"), list):
+        return tuple(map(str, models))
     own = [name for name, metric in declared.items() if metric.better is not None and name in line]
     found: dict[str, None] = {}
     for name in line if own else ():
@@ -106,16 +109,16 @@ def _present(runs: RunSet) -> dict[str, None]:
     """The names of all numbers that evaluations have, in their order."""
     return {
         name: None
-        for line in _ends(runs)
+        for run in runs.runs
+        for line in _ends(run)
         for name, value in line.items()
         if name != "round" and not name.endswith("_seconds") and _is_number(value)
     }
 
 
-def _ends(runs: RunSet) -> Iterator[dict[str, Any]]:
-    """The first and the last evaluation of every run: round 0 has no diagnostics, an empty round has no echo."""
-    for run in runs.runs:
-        yield from (*run.lines[:1], *run.lines[-1:])
+def _ends(run: RunResult) -> tuple[dict[str, Any], ...]:
+    """The first and the last evaluation of a run: round 0 has no diagnostics, an empty round has no echo."""
+    return (*run.lines[:1], *run.lines[-1:])
 
 
 def _is_number(value: Any) -> bool:

@@ -38,7 +38,7 @@ class TensorBoard(Tracker):
         """One event with all numbers."""
         declared = declared_in(run.header)
         ranked = {name for name, metric in declared.items() if metric.better is not None}
-        _append(_file(run), evaluation_event(time.time(), metrics, variants_in(metrics, declared), ranked))
+        _append(_file(run), evaluation_event(time.time(), metrics, variants_in(metrics, declared, run.header), ranked))
 
 
 def _file(run: TrackedRun) -> Path:

@@ -5,7 +5,7 @@ from matplotlib.figure import Figure
 
 from fedawe.core.palette import looks
 from fedawe.report.influence import counts
-from fedawe.report.plots.style import USUAL, Size, figure, line
+from fedawe.report.plots.style import USUAL, Size, figure, line, literal
 from fedawe.results.participation import by_class
 from fedawe.results.standings import Comparison
 
@@ -20,7 +20,7 @@ def bias_figure(comparison: Comparison, size: Size = USUAL) -> Figure | None:
     with figure(2.6, columns=2, size=size) as (made, (left, right)):
         for label, influence in counted.influences.items():
             strong = label in comparison.emphasised
-            left.plot(influence.fair[order], label=runs.names[label], **line(styles[label], strong))
+            left.plot(influence.fair[order], label=literal(runs.names[label]), **line(styles[label], strong))
         left.axhline(1, color="#555555", linewidth=0.8, linestyle=(0, (4, 3)), zorder=1)
         left.set(xlabel="clients, the least available first", ylabel="influence / fair share", ylim=(0, None))
         metric = next(iter(found.values())).metric
@@ -35,9 +35,9 @@ def bias_figure(comparison: Comparison, size: Size = USUAL) -> Figure | None:
                 rare, place, "o", color=colour, markersize=5, label="classes rarely available" if not place else ""
             )
             right.plot(often, place, "o", markeredgecolor=colour, markerfacecolor="white", markersize=5)
-        right.set_yticks(range(len(rows)), [runs.names[label] for label in rows])
+        right.set_yticks(range(len(rows)), [literal(runs.names[label]) for label in rows])
         right.set_ylim(len(rows) - 0.5, -0.5)
         right.grid(axis="y", visible=False)
-        right.set_xlabel(f"{metric.heading}: classes rarely (●)\nand often (○) available")
+        right.set_xlabel(f"{literal(metric.heading)}: classes rarely (●)\nand often (○) available")
         made.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=4)
     return made

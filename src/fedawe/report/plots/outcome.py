@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from fedawe.core.metric import Metric
 from fedawe.core.palette import looks
-from fedawe.report.plots.style import MARKERS, USUAL, Size, figure, line
+from fedawe.report.plots.style import MARKERS, USUAL, Size, figure, line, literal
 from fedawe.results.curves import Curve, curve, logarithmic
 from fedawe.results.metrics import metrics_of
 from fedawe.results.participation import by_class
@@ -32,12 +32,12 @@ def _draw(ax: Axes, comparison: Comparison, metric: Metric) -> dict[str, float]:
     least = min((float(drawn.mean.min()) for drawn in found.values()), default=0.0) / 2
     for label, drawn in found.items():
         mean, std, look = scale * drawn.mean, scale * drawn.std, styles[label]
-        ax.plot(drawn.rounds, mean, label=runs.names[label], **line(look, label in strong))
+        ax.plot(drawn.rounds, mean, label=literal(runs.names[label]), **line(look, label in strong))
         if len(drawn.seeds) > 1:
             low = np.maximum(mean - std, least) if log else mean - std  # a logarithmic axis has no zero
             ax.fill_between(drawn.rounds, low, mean + std, color=look.light, alpha=0.12, linewidth=0)
     ax.set_xlabel("round")
-    ax.set_ylabel(textwrap.fill(metric.heading, 26))
+    ax.set_ylabel(literal(textwrap.fill(metric.heading, 26)))
     ax.margins(x=0)
     return {label: scale * float(drawn.mean[-1]) for label, drawn in found.items()}
 
@@ -56,13 +56,14 @@ def curve_figure(comparison: Comparison, size: Size = USUAL) -> Figure:
 def _label_ends(made: Figure, ax: Axes, comparison: Comparison, ends: Mapping[str, float], size: Size) -> None:
     """Each algorithm's name beside the end of its curve."""
     runs, strong, styles = comparison.runs, comparison.emphasised, looks(comparison.runs.kinds)
+    ax.autoscale_view()  # the limits are set when they are needed, which the next line does not tell
     places = [ax.transAxes.inverted().transform(ax.transData.transform((0, end)))[1] for end in ends.values()]
     line_height = 1.3 * size.font / 72 / (0.8 * made.get_figheight())  # of the axes, which leave room for the labels
     spots = _apart(places, line_height, 0.0, 1.0)
     for label, place, spot in zip(ends, places, spots, strict=True):
         look = styles[label]
         ax.annotate(
-            runs.names[label],
+            literal(runs.names[label]),
             xy=(1.0, place),
             xycoords="axes fraction",
             xytext=(1.05, spot),
@@ -128,11 +129,11 @@ def difference_figure(comparison: Comparison, size: Size = USUAL) -> Figure | No
             filled = look.light if d.sign else "white"
             ax.plot(scale * d.mean, place, "o", markersize=5, markeredgecolor=look.light, markerfacecolor=filled)
         ax.axvline(0, color="#555555", linewidth=0.8, zorder=1)
-        ax.set_yticks(range(len(rows)), [standing.name for standing in rows])
+        ax.set_yticks(range(len(rows)), [literal(standing.name) for standing in rows])
         ax.set_ylim(len(rows) - 0.5, -0.5)
         ax.grid(axis="y", visible=False)
         unit = " (points)" if metric.share else f" ({metric.unit})" if metric.unit else ""
-        ax.set_xlabel(f"{metric.title} minus {comparison.runs.names[comparison.baseline]}'s{unit}")
+        ax.set_xlabel(literal(f"{metric.title} minus {comparison.runs.names[comparison.baseline]}'s{unit}"))
     return made
 
 
@@ -146,8 +147,9 @@ def class_figure(comparison: Comparison, size: Size = USUAL) -> Figure | None:
             scale, strong = 100 if view.metric.share else 1, label in comparison.emphasised
             x, y = 100 * view.availability.mean(0), scale * view.values.mean(0)
             look = {"color": styles[label].light, "marker": MARKERS[n % len(MARKERS)], "linestyle": "none"}
-            name = comparison.runs.names[label]
+            name = literal(comparison.runs.names[label])
             ax.plot(x, y, label=name, markersize=5 if strong else 3.5, zorder=5 if strong else 3, **look)
-        ax.set(xlabel="availability of the class (% of rounds)", ylabel=next(iter(found.values())).metric.heading)
+        heading = next(iter(found.values())).metric.heading
+        ax.set(xlabel="availability of the class (% of rounds)", ylabel=literal(heading))
         made.legend(loc="outside lower center", ncols=4)
     return made

@@ -82,6 +82,15 @@ def figure(
         yield made, made.subplots(rows, columns, **options)
 
 
+def literal(text: str) -> str:
+    """The text as it is: `$` begins no formula, and a first `_`, which would keep it out of a legend, is not the first.
+
+    >>> literal("_cost in $")
+    ' _cost in \\\\$'
+    """
+    return f"{' ' if text.startswith('_') else ''}{text}".replace("$", r"\$")
+
+
 def line(look: Look, strong: bool = False) -> dict[str, Any]:
     """How the curve of an algorithm is drawn."""
     width, order = (2.2, 5) if strong else (1.2, 3)
