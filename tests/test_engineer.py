@@ -6,6 +6,7 @@ import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
 from datetime import UTC, datetime
+from html import unescape
 
 import numpy as np
 import pytest
@@ -390,6 +391,28 @@ def test_the_command_compares_two_files_and_two_parts(known, tmp_path, capsys):
         command(capsys, one, "--split", "2030-01-01")
     with pytest.raises(UserError, match="omit one of them"):
         command(capsys, one, "--split", "2024-05-02", "--against", other)
+
+
+def test_what_is_wrong_with_the_other_log_is_said(known, tmp_path, capsys):
+    one, other = as_csv(known[: DAY * 5], tmp_path / "one.csv"), as_csv(known[: DAY * 5], tmp_path / "other.csv")
+    lines = other.read_text().splitlines()
+    lines[1::3] = [line.replace("T", "t o'clock ") for line in lines[1::3]]
+    lines.append(lines[2])
+    other.write_text("\n".join(lines) + "\n")
+    html = tmp_path / "page.html"
+    said = " ".join(command(capsys, one, "--against", other, "--html", html).split())
+    change = json.loads(command(capsys, one, "--against", other, "--json"))["change"]
+    assert {finding["kind"] for finding in change["findings"]} >= {"unreadable times", "duplicates"}
+    (caution,) = change["cautions"]
+    assert caution.startswith("In the other log: ")
+    assert caution in said.partition("What changed")[2].partition("availability:")[0]
+    page = html.read_text()
+    for finding in change["findings"]:
+        assert finding["text"] in said
+        assert unescape(page).count(finding["text"]) >= 1
+    assert caution in unescape(page)
+    part = json.loads(command(capsys, other, "--split", "2024-05-02", "--json"))["change"]
+    assert (part["findings"], part["cautions"]) == ([], [])
 
 
 # The gate.

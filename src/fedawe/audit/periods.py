@@ -9,7 +9,8 @@ from fedawe.algorithms import FedAvg
 from fedawe.audit.drift import LEVEL, two_samples
 from fedawe.audit.groups import Roster
 from fedawe.audit.influence import influence
-from fedawe.audit.logs import Log
+from fedawe.audit.logs import Finding, Log
+from fedawe.audit.logs.findings import DOUBTFUL
 from fedawe.audit.logs.times import moment
 from fedawe.availability.dynamics import Array, Mask
 from fedawe.availability.trace import Trace
@@ -42,6 +43,12 @@ class Change:
     client_rates: tuple[Array, Array]  # [m]
     fair: tuple[Array, Array]  # influence under plain averaging over the fair share                              [m]
     groups: tuple[GroupChange, ...]
+    findings: tuple[Finding, ...] = ()  # about the second log, if it is another one
+
+    @property
+    def cautions(self) -> tuple[str, ...]:
+        """What puts the comparison in doubt."""
+        return tuple(f"In the other log: {finding.text}." for finding in self.findings if finding.kind in DOUBTFUL)
 
     @property
     def tested(self) -> int:
@@ -64,7 +71,7 @@ class Change:
 
 
 def split(log: Log, at: str) -> tuple[Log, Log]:
-    """The log before and after a moment."""
+    """The log before and after a moment; what was found in it stays with the first part."""
     if log.clock is None:
         raise UserError("--split: a trace without a clock has no dates; --round says how long a round is")
     when, dated = moment(at, "--split", log.clock.timezone)
@@ -74,7 +81,7 @@ def split(log: Log, at: str) -> tuple[Log, Log]:
     if not 0 < first < log.trace.rounds:
         end = log.clock.when(log.trace.rounds)
         raise UserError(f"--split {at}: is outside of the log, which runs from {log.clock.when(0)} to {end}")
-    return log.rounds(0, first), log.rounds(first, log.trace.rounds)
+    return log.rounds(0, first), replace(log.rounds(first, log.trace.rounds), findings=())
 
 
 def compare(before: Log, after: Log, roster: Roster | None = None) -> Change:
@@ -113,6 +120,7 @@ def compare(before: Log, after: Log, roster: Roster | None = None) -> Change:
         rates,  # type: ignore[arg-type]
         fair,  # type: ignore[arg-type]
         tuple(groups),
+        after.findings,
     )
 
 

@@ -12,6 +12,7 @@ from fedawe.audit import Audit, display
 from fedawe.audit.fleet import Distribution, Fleet
 from fedawe.audit.groups import Groups
 from fedawe.audit.logs import Clock, counted, shown, some
+from fedawe.audit.logs.findings import DOUBTFUL
 from fedawe.audit.periods import Change
 from fedawe.audit.whatif import Scenario
 from fedawe.availability.dynamics import Array
@@ -234,6 +235,7 @@ def _percent(value: float | None) -> str:
 def change(found: Change, names: tuple[str, str]) -> RenderableType:
     """What changed between two periods."""
     lines = [
+        *found.cautions,
         f"availability: {found.rates[0]:.1%} in {names[0]}, {found.rates[1]:.1%} in {names[1]} ({_p(found.fleet_p)})",
         f"{counted(len(found.vanished), 'client')} vanished{_listed(found.vanished)}",
         f"{counted(len(found.appeared), 'client')} appeared{_listed(found.appeared)}",
@@ -253,6 +255,7 @@ def change(found: Change, names: tuple[str, str]) -> RenderableType:
     moved = [f"{found.clients[i]} {found.fair[0][i]:.2f} to {found.fair[1][i]:.2f}" for i in found.moved]
     if moved:
         lines.append(f"influence under plain averaging changed most{_listed(moved)}")
+    lines += [f"in the other log: {finding.text}" for finding in found.findings if finding.kind not in DOUBTFUL]
     blocks: list[RenderableType] = [Text(f"· {line}") for line in lines]
     if found.groups:
         table = _plain_table("group", "size", "available", "then", "", "influence", "then")
