@@ -415,6 +415,40 @@ def test_what_is_wrong_with_the_other_log_is_said(known, tmp_path, capsys):
     assert (part["findings"], part["cautions"]) == ([], [])
 
 
+def test_one_log_that_is_split_changes_as_its_two_halves_do(tmp_path, capsys):
+    """c002 vanishes, c007 appears, c008 enrols later, c009 leaves; `never` is in neither half."""
+    on = np.random.default_rng(0).random((DAY * 8, 10)) < np.linspace(0.3, 0.7, 10)
+    on[[0, DAY * 4 - 1, DAY * 4, -1], 0] = True  # the halves begin and end where the log is cut
+    on[DAY * 4 :, [2, 9]] = on[: DAY * 4, [7, 8]] = False
+    rows = [f"c{n:03d},{'ab'[n > 5]},{'2024-05-03' * (n == 8)},{'2024-05-03' * (n == 9)}\n" for n in range(10)]
+    (tmp_path / "g.csv").write_text("client,group,enrolled,left\n" + "".join(rows) + "never,b,,\nlate,c,2024-05-03,\n")
+    first, second = on.copy(), on.copy()
+    first[DAY * 4 :] = second[: DAY * 4] = False
+    whole, one, other = (as_csv(part, tmp_path / f"{n}.csv") for n, part in enumerate((on, first, second)))
+    groups = ["--groups", tmp_path / "g.csv", "--json"]
+    split = json.loads(command(capsys, whole, "--split", "2024-05-03", *groups))["change"]
+    halves = json.loads(command(capsys, one, "--against", other, *groups))["change"]
+    numbers = []
+    for change in (split, halves):
+        order = np.argsort(change["clients"])
+        each = [
+            np.array(row, dtype=float)[order] for row in (change["p_values"], *change["fair"], *change["client_rates"])
+        ]
+        of_groups = [[*group["rates"], *group["fair"], group["p"]] for group in change["groups"]]
+        numbers.append(
+            np.array([*np.ravel(each), *change["rates"], change["fleet_p"], *np.ravel(of_groups)], dtype=float)
+        )
+    np.testing.assert_allclose(*numbers, rtol=1e-9)
+    assert [split[name] for name in ("vanished", "appeared")] == [halves[name] for name in ("vanished", "appeared")]
+    a, b, c = split["groups"]
+    assert a["rates"][1] == pytest.approx(on[DAY * 4 :, :6].mean())  # c002 is unavailable
+    assert b["rates"][0] == pytest.approx(on[: DAY * 4, [6, 7, 9]].sum() / (4 * DAY * 4))  # `never` is, c008 unknown
+    assert (c["rates"], c["size"]) == ([None, 0.0], 1.0)
+    said = command(capsys, one, "--against", other, *groups[:2], "--html", tmp_path / "page.html")
+    assert "unknown" in said.partition("What changed")[2].partition("What to run")[0]
+    assert "nan" not in re.sub(r"<script.*?</script>", "", (tmp_path / "page.html").read_text(), flags=re.DOTALL)
+
+
 # The gate.
 
 

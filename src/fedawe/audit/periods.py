@@ -25,7 +25,7 @@ class GroupChange:
 
     name: str
     size: float
-    rates: tuple[float, float]  # share of clients available, before and after
+    rates: tuple[float, float]  # share of clients available, before and after; NaN: none is known then
     fair: tuple[float, float]  # influence under plain averaging over the fair share
     p: float  # of the test that its rate is the same; NaN if it could not be tested
 
@@ -104,9 +104,8 @@ def compare(before: Log, after: Log, roster: Roster | None = None) -> Change:
         tables, _ = roster.placed(names)
         at = 0
         for table in tables:
-            sizes = np.maximum(table.sizes, 1e-12)
             for g, name in enumerate(table.names):
-                ratio = tuple(float(r @ table.parts[:, g] / sizes[g]) for r in rates)
+                ratio = tuple(_share(log.trace, table.parts[:, g]) for log in (one, other))
                 influences = tuple(float(table.fair(f / len(names))[g]) for f in fair)
                 groups.append(GroupChange(name, float(table.sizes[g]), ratio, influences, group_p[at]))  # type: ignore[arg-type]
                 at += 1
@@ -114,7 +113,7 @@ def compare(before: Log, after: Log, roster: Roster | None = None) -> Change:
         names,
         tuple(names[i] for i in np.flatnonzero(active[0] & ~active[1])),
         tuple(names[i] for i in np.flatnonzero(~active[0] & active[1])),
-        (_share(one.trace), _share(other.trace)),
+        (_share(one.trace, np.ones(len(names))), _share(other.trace, np.ones(len(names)))),
         fleet_p,
         p,
         rates,  # type: ignore[arg-type]
@@ -134,13 +133,19 @@ def _aligned(log: Log, names: Sequence[str]) -> Log:
     return replace(log, trace=Trace(on).knowing(np.ascontiguousarray(known)), clients=tuple(names), repeats=None)
 
 
+def _known(trace: Trace) -> Array:
+    """In how many rounds it is known whether each client is available, [m]."""
+    return np.full(trace.clients, float(trace.rounds)) if trace.known is None else trace.known.sum(0, dtype=np.float64)
+
+
 def _rates(trace: Trace) -> Array:
-    known = np.full(trace.clients, trace.rounds) if trace.known is None else trace.known.sum(0)
-    return np.asarray(trace.on.sum(0) / np.maximum(known, 1))
+    return np.asarray(trace.on.sum(0) / np.maximum(_known(trace), 1))
 
 
-def _share(trace: Trace) -> float:
-    return float(trace.on.sum() / max(trace.on.size if trace.known is None else int(trace.known.sum()), 1))
+def _share(trace: Trace, parts: Array) -> float:
+    """The share of clients available where that is known, counting so large a part of each client [m]."""
+    known = float(_known(trace) @ parts)
+    return float(trace.on.sum(0) @ parts / known) if known > 0 else float("nan")
 
 
 def _parts(roster: Roster | None, names: Sequence[str]) -> Array:

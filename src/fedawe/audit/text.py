@@ -263,8 +263,7 @@ def change(found: Change, names: tuple[str, str]) -> RenderableType:
             table.add_row(
                 shown(group.name),
                 f"{group.size:.3g}",
-                f"{group.rates[0]:.1%}",
-                f"{group.rates[1]:.1%}",
+                *("unknown" if np.isnan(rate) else f"{rate:.1%}" for rate in group.rates),
                 _p(group.p),
                 f"{group.fair[0]:.2f}",
                 f"{group.fair[1]:.2f}",

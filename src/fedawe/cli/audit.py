@@ -96,7 +96,7 @@ class Audit(Reading):
             out["change"] = periods.compare(*periods.split(log, self.split), roster)
             out["names"] = (f"the time before {self.split}", "the time after")
         if self.against is not None:
-            other = replace(reader, paths=(self.against,), roster=()).read(self.round_length)
+            other = replace(reader, paths=(self.against,)).read(self.round_length)
             out["change"] = periods.compare(log, other, roster)
             out["names"] = (self.name, self.against.name)
         return out
