@@ -480,6 +480,18 @@ def test_a_gate_that_fails_says_so_in_one_line_and_exits_with_3(fleet, tmp_path)
     assert [case.find("failure") is not None for case in suite] == [True, False]
 
 
+def test_a_gate_leaves_json_as_it_is(fleet):
+    """A quantity without a value is null, and annotations are no part of the JSON."""
+    done = gated(fleet, "--fail-if", "fleet.drift_p < 0.01", "fedavg.bias > 0.9", "--json", "--github")
+    assert done.returncode == 3
+    told = json.loads(done.stdout)["gate"]
+    assert [(one["value"] is None, one["failed"]) for one in told] == [(True, True), (False, False)]
+    error, notice, line = done.stderr.splitlines()
+    assert error.startswith("::error title=fedawe audit::fleet.drift_p has no value in this log")
+    assert notice.startswith("::notice title=fedawe audit::fedavg.bias is")
+    assert line.startswith("fedawe: gate: fleet.drift_p has no value")
+
+
 def test_a_gate_that_holds_lets_pass(fleet):
     done = gated(fleet, "--fail-if", "group.b.share > 0.5", "fleet.never > 0")
     assert (done.returncode, done.stderr) == (0, "")
