@@ -174,7 +174,7 @@ def describe(trace: Trace, clock: Clock | None = None, repeating: Mask | None = 
     # An absence of e rounds has clients 1, 2, ... e rounds stale; those that last until the end were not echoed.
     absences = echo + np.bincount(T - 1 - tau, minlength=T + 2)
     stale = np.concatenate([[0], absences[:0:-1].cumsum()[::-1]])
-    watched = np.full(m, float(T)) if known is None else known.sum(0).astype(np.float64)
+    watched = trace.known_rounds()
     share = rates / np.maximum(watched, 1)
     hours = None if clock is None else clock.hours(T)
     hourly, rounds = _hourly(on, known, hours)

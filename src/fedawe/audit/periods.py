@@ -133,18 +133,13 @@ def _aligned(log: Log, names: Sequence[str]) -> Log:
     return replace(log, trace=Trace(on).knowing(np.ascontiguousarray(known)), clients=tuple(names), repeats=None)
 
 
-def _known(trace: Trace) -> Array:
-    """In how many rounds it is known whether each client is available, [m]."""
-    return np.full(trace.clients, float(trace.rounds)) if trace.known is None else trace.known.sum(0, dtype=np.float64)
-
-
 def _rates(trace: Trace) -> Array:
-    return np.asarray(trace.on.sum(0) / np.maximum(_known(trace), 1))
+    return np.asarray(trace.on.sum(0) / np.maximum(trace.known_rounds(), 1))
 
 
 def _share(trace: Trace, parts: Array) -> float:
     """The share of clients available where that is known, counting so large a part of each client [m]."""
-    known = float(_known(trace) @ parts)
+    known = float(trace.known_rounds() @ parts)
     return float(trace.on.sum(0) @ parts / known) if known > 0 else float("nan")
 
 

@@ -153,7 +153,7 @@ def fit(trace: Trace, clock: Clock | None = None) -> Fit:
     """
     hours, known = _hours(trace.rounds, clock), trace.known
     rounds = np.bincount(hours, minlength=24)
-    watched = np.full(trace.clients, float(trace.rounds)) if known is None else known.sum(0).astype(np.float64)
+    watched = trace.known_rounds()
     mean = trace.on.sum() / max(watched.sum(), 1)
     if mean == 0:
         raise UserError("no client is ever available: there is nothing to fit")
