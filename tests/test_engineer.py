@@ -378,6 +378,20 @@ def test_two_periods_of_one_fleet_are_alike():
     assert np.mean(np.array(ps) < 0.05) <= 0.1
 
 
+@pytest.mark.parametrize("hours", [96, 84])
+def test_days_go_on_where_times_count_from_the_beginning(hours):
+    """A daily rhythm and a fall by a quarter after so many hours, found whether or not the log has dates."""
+    day = (np.arange(8 * 24) % 24 >= 8) & (np.arange(8 * 24) % 24 < 20)
+    p = np.outer(np.where(day, 0.9, 0.1), np.linspace(0.5, 1, 60))
+    p[hours:] *= 0.75
+    on = np.random.default_rng(1).random(p.shape) < p
+    at = str(hours * 3600)
+    counted = periods.compare(*periods.split(log_of(on, Clock(3600.0, None, "Asia/Tokyo")), at))
+    dated = periods.compare(*periods.split(log_of(on, Clock(3600.0, 0.0)), at))
+    assert counted.fleet_p == dated.fleet_p < 0.02
+    np.testing.assert_array_equal(counted.p_values, dated.p_values)
+
+
 def test_the_command_compares_two_files_and_two_parts(known, tmp_path, capsys):
     one = as_csv(known[: DAY * 5], tmp_path / "one.csv")
     half = known[: DAY * 5].copy()

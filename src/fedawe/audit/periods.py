@@ -9,7 +9,7 @@ from fedawe.algorithms import FedAvg
 from fedawe.audit.drift import LEVEL, two_samples
 from fedawe.audit.groups import Roster
 from fedawe.audit.influence import influence
-from fedawe.audit.logs import Finding, Log
+from fedawe.audit.logs import Clock, Finding, Log
 from fedawe.audit.logs.findings import DOUBTFUL
 from fedawe.audit.logs.times import moment
 from fedawe.availability.dynamics import Array, Mask
@@ -81,7 +81,10 @@ def split(log: Log, at: str) -> tuple[Log, Log]:
     if not 0 < first < log.trace.rounds:
         end = log.clock.when(log.trace.rounds)
         raise UserError(f"--split {at}: is outside of the log, which runs from {log.clock.when(0)} to {end}")
-    return log.rounds(0, first), replace(log.rounds(first, log.trace.rounds), findings=())
+    rest = log.rounds(first, log.trace.rounds)
+    if log.clock.start is None:  # its hours count from the beginning of the log, not from that of the part
+        rest = replace(rest, clock=Clock(log.clock.round_seconds, first * log.clock.round_seconds))
+    return log.rounds(0, first), replace(rest, findings=())
 
 
 def compare(before: Log, after: Log, roster: Roster | None = None) -> Change:
