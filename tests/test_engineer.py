@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
 from datetime import UTC, datetime
 from html import unescape
 
@@ -390,6 +391,21 @@ def test_days_go_on_where_times_count_from_the_beginning(hours):
     dated = periods.compare(*periods.split(log_of(on, Clock(3600.0, 0.0)), at))
     assert counted.fleet_p == dated.fleet_p < 0.02
     np.testing.assert_array_equal(counted.p_values, dated.p_values)
+
+
+def test_clients_that_repeat_their_days_tell_no_change():
+    """Half of the clients repeat themselves after five days of eight: neither part repeats anything by itself."""
+    on = np.concatenate([np.random.default_rng(0).random((DAY * 4, 20)) < p for p in (0.6, 0.3)])
+    repeats = np.repeat([DAY * 5, DAY * 8], 10)
+    change = periods.compare(*periods.split(log_of(on, repeats=repeats), "2024-05-03"))
+    assert np.isnan(change.p_values[:10]).all()
+    assert np.isfinite(change.p_values[10:]).all()
+    assert change.fleet_p < 0.02  # of the others
+    halves = [replace(log_of(part), repeats=repeats // 2) for part in (on[: DAY * 4], on[DAY * 4 :])]
+    np.testing.assert_array_equal(periods.compare(*halves).p_values, change.p_values)
+    nobody = periods.compare(*periods.split(log_of(on, repeats=repeats // 2), "2024-05-03"))
+    assert nobody.tested == 0
+    assert np.isnan(nobody.fleet_p)
 
 
 def test_the_command_compares_two_files_and_two_parts(known, tmp_path, capsys):

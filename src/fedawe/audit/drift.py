@@ -219,11 +219,12 @@ def _of_fleet(x: Array, per_day: int, at: int | None = None) -> tuple[float, int
 
 
 def two_samples(
-    before: tuple[Trace, Clock], after: tuple[Trace, Clock], groups: Array
+    before: tuple[Trace, Clock], after: tuple[Trace, Clock], groups: Array, repeating: Mask
 ) -> tuple[Array, float, list[float]]:
     """Whether rates differ between two logs of the same clients, by their whole days: of clients, fleet and groups.
 
-    groups   which part of each client belongs to which group                                              [m, g]
+    groups      which part of each client belongs to which group                                           [m, g]
+    repeating   clients that repeat themselves, so that they cannot tell                                     [m]
 
     Returns p-values of clients [m], of the fleet, and of each group; NaN where there are too few days or changes.
     """
@@ -248,7 +249,7 @@ def two_samples(
         ons.append(on)
     mean, weight = np.concatenate(means), np.concatenate(seen)
     x = _without_time_of_day(mean, weight, per_day)
-    usable = (weight[:at].mean(0) >= OBSERVED) & (weight[at:].mean(0) >= OBSERVED)
+    usable = ~repeating & (weight[:at].mean(0) >= OBSERVED) & (weight[at:].mean(0) >= OBSERVED)
     if not usable.any():
         return nothing
     p = _of_clients(x, np.concatenate(ons), usable, B, per_day, at)

@@ -84,7 +84,8 @@ def split(log: Log, at: str) -> tuple[Log, Log]:
     rest = log.rounds(first, log.trace.rounds)
     if log.clock.start is None:  # its hours count from the beginning of the log, not from that of the part
         rest = replace(rest, clock=Clock(log.clock.round_seconds, first * log.clock.round_seconds))
-    return log.rounds(0, first), replace(rest, findings=())
+    again = None if log.repeats is None else np.where(log.repeating, 1, log.trace.rounds)  # within the whole log
+    return replace(log.rounds(0, first), repeats=again), replace(rest, findings=(), repeats=again)
 
 
 def compare(before: Log, after: Log, roster: Roster | None = None) -> Change:
@@ -100,7 +101,10 @@ def compare(before: Log, after: Log, roster: Roster | None = None) -> Change:
     one, other = _aligned(before, names), _aligned(after, names)
     rates = tuple(_rates(log.trace) for log in (one, other))
     active = [log.trace.on.any(0) for log in (one, other)]
-    p, fleet_p, group_p = two_samples((one.trace, before.clock), (other.trace, after.clock), _parts(roster, names))
+    repeating = one.repeating | other.repeating
+    p, fleet_p, group_p = two_samples(
+        (one.trace, before.clock), (other.trace, after.clock), _parts(roster, names), repeating
+    )
     fair = tuple(influence(FedAvg(), log.trace).fair for log in (one, other))
     groups: list[GroupChange] = []
     if roster is not None:
@@ -133,7 +137,8 @@ def _aligned(log: Log, names: Sequence[str]) -> Log:
     have = index >= 0
     on = np.where(have, log.trace.on[:, index], False)
     known: Mask = np.broadcast_to(have, on.shape) if log.trace.known is None else log.trace.known[:, index] & have
-    return replace(log, trace=Trace(on).knowing(np.ascontiguousarray(known)), clients=tuple(names), repeats=None)
+    repeats = None if log.repeats is None else np.where(have, log.repeats[index], log.trace.rounds)
+    return replace(log, trace=Trace(on).knowing(np.ascontiguousarray(known)), clients=tuple(names), repeats=repeats)
 
 
 def _rates(trace: Trace) -> Array:
