@@ -408,6 +408,38 @@ def test_clients_that_repeat_their_days_tell_no_change():
     assert np.isnan(nobody.fleet_p)
 
 
+@pytest.mark.parametrize("days", [(100, 100), (198, 2), (151, 50)])
+def test_periods_of_many_days_are_compared(days):
+    hourly = Clock(3600.0, start=MONDAY)
+    same, fallen = (np.random.default_rng(0).random((24 * sum(days), 20)) < 0.5 for _ in range(2))
+    fallen[24 * days[0] :] &= np.random.default_rng(1).random((24 * days[1], 20)) < 0.5
+    for on, changes in ((same, False), (fallen, True)):
+        change = periods.compare(*periods.split(log_of(on, hourly), str(MONDAY + 86400 * days[0])))
+        assert change.tested == 20
+        assert (change.fleet_p < 0.01) is changes
+        assert changes or len(change.changed) <= 4
+
+
+def test_why_rates_are_not_tested_is_said(tmp_path, capsys):
+    on = np.random.default_rng(0).random((DAY * 8, 5)) < 0.5
+    unknown = np.arange(DAY * 8)[:, None] >= [DAY * 2] * 5
+    few, hardly = on[: DAY * 3], np.arange(DAY * 8)[:, None] % (DAY * 2) < np.arange(1, 6) * DAY // 6
+    reasons = {
+        "two whole days are needed on either side": log_of(few),
+        "no client is known for 80% of both periods": replace(log_of(on), trace=Trace(on).knowing(unknown)),
+        "no client is known for 80% of both periods and does not repeat its days": log_of(
+            on, repeats=np.full(5, DAY * 2)
+        ),
+        "no client changes often enough between available and unavailable": log_of(hardly[: DAY * 5]),
+    }
+    for reason, log in reasons.items():
+        log.save(tmp_path / "t.npz")
+        cut = ["--split", "2024-05-02" if len(log.trace.on) > DAY * 4 else "2024-05-01", "--html", tmp_path / "t.html"]
+        said = " ".join(command(capsys, tmp_path / "t.npz", *cut).split())
+        assert f"rates of clients were not tested: {reason} ·" in said
+        assert f"not tested: {reason}</dd>" in (tmp_path / "t.html").read_text()
+
+
 def test_the_command_compares_two_files_and_two_parts(known, tmp_path, capsys):
     one = as_csv(known[: DAY * 5], tmp_path / "one.csv")
     half = known[: DAY * 5].copy()

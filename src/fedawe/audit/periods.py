@@ -44,6 +44,7 @@ class Change:
     fair: tuple[Array, Array]  # influence under plain averaging over the fair share                              [m]
     groups: tuple[GroupChange, ...]
     findings: tuple[Finding, ...] = ()  # about the second log, if it is another one
+    untested: str = ""  # why no client was tested
 
     @property
     def cautions(self) -> tuple[str, ...]:
@@ -102,7 +103,7 @@ def compare(before: Log, after: Log, roster: Roster | None = None) -> Change:
     rates = tuple(_rates(log.trace) for log in (one, other))
     active = [log.trace.on.any(0) for log in (one, other)]
     repeating = one.repeating | other.repeating
-    p, fleet_p, group_p = two_samples(
+    p, fleet_p, group_p, untested = two_samples(
         (one.trace, before.clock), (other.trace, after.clock), _parts(roster, names), repeating
     )
     fair = tuple(influence(FedAvg(), log.trace).fair for log in (one, other))
@@ -127,6 +128,7 @@ def compare(before: Log, after: Log, roster: Roster | None = None) -> Change:
         fair,  # type: ignore[arg-type]
         tuple(groups),
         after.findings,
+        untested,
     )
 
 

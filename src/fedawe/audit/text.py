@@ -251,7 +251,7 @@ def change(found: Change, names: tuple[str, str]) -> RenderableType:
         changed = counted(len(found.changed), "client")
         lines.append(f"rates of {changed} of {found.tested} changed with p < 0.05 ({by_chance}){whose}")
     else:
-        lines.append("rates of clients were not tested: two whole days are needed on either side")
+        lines.append(f"rates of clients were not tested: {found.untested}")
     moved = [f"{found.clients[i]} {found.fair[0][i]:.2f} to {found.fair[1][i]:.2f}" for i in found.moved]
     if moved:
         lines.append(f"influence under plain averaging changed most{_listed(moved)}")
