@@ -91,7 +91,7 @@ def changes(found: Audit) -> str:
     clients = f"{drift.changed} of {drift.tested} clients with p < 0.05 ({drift.by_chance:.0f} by chance)"
     left = found.fleet.clients - drift.tested
     untested = f", {counted(left, 'client')} not tested" if left else ""
-    return f"{clients}{untested}; the fleet: p = {drift.fleet_p:.3f}; over {drift.blocks} {drift.unit}"
+    return f"{clients}{untested}; the fleet: {_p(drift.fleet_p)}; over {drift.blocks} {drift.unit}"
 
 
 def bars(values: Array) -> str:
@@ -105,6 +105,15 @@ def bars(values: Array) -> str:
         " " if np.isnan(v) else BLOCKS[int(np.rint(v / top * (len(BLOCKS) - 1)))] if top > 0 else BLOCKS[0]
         for v in values
     )
+
+
+def together(fleet: Fleet) -> str:
+    """Whether clients are available together, in words."""
+    known, beyond = fleet.together.correlation, fleet.together.beyond_hour
+    said = f"mean correlation {'unknown' if np.isnan(known) else f'{known:.3f}'}"
+    if beyond is not None and np.isfinite(beyond):
+        said += f", {beyond:.3f} beyond the hour of the day"
+    return f"{said}; {counted(len(fleet.together.outages), 'outage')}"
 
 
 def _spread(d: Distribution, clock: Clock | None) -> str:
