@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import json
+import re
 import shlex
 from pathlib import Path
 
@@ -419,6 +420,21 @@ def test_the_page_of_a_large_fleet_stays_light():
 def test_the_page_of_a_fleet_where_nothing_happens(tmp_path):
     audit_page.write_page(audit(Trace([[0, 0], [0, 0]])), tmp_path / "p.html")
     assert "No client was ever available" in (tmp_path / "p.html").read_text()
+
+
+@pytest.mark.parametrize("days", [None, 5])
+def test_what_is_not_a_number_is_not_shown(days, capsys, tmp_path):
+    """A log of one row, and clients that are available at the same hours of every day."""
+    stamps = ["2024-05-01T00:00:00Z"] if days is None else [f"2024-05-0{n + 1}T08:00:00Z" for n in range(days)]
+    rows = [f"{name},{at}\n" for name in ("ab" if days else "a") for at in stamps]
+    (tmp_path / "log.csv").write_text("client,timestamp\n" + "".join(rows))
+    out = told(capsys, tmp_path / "log.csv", "--round", "1h", "--html", tmp_path / "p.html")
+    page = re.sub(r"<(script|style).*?</(script|style)>", "", (tmp_path / "p.html").read_text(), flags=re.DOTALL)
+    for text in (out, page):
+        assert not re.search(r"\bnan\b", text, re.IGNORECASE)
+    assert ("mean correlation unknown; 0 outages" in page) is (days is None)
+    assert ("the fleet: not tested" in " ".join(out.split())) is (days is not None)
+    assert "FedAWE multiplies updates on average, weighted by influence; ×" in page
 
 
 CHECKINS = "".join(

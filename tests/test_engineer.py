@@ -5,7 +5,9 @@ import re
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
 from datetime import UTC, datetime
+from html import unescape
 
 import numpy as np
 import pytest
@@ -377,6 +379,67 @@ def test_two_periods_of_one_fleet_are_alike():
     assert np.mean(np.array(ps) < 0.05) <= 0.1
 
 
+@pytest.mark.parametrize("hours", [96, 84])
+def test_days_go_on_where_times_count_from_the_beginning(hours):
+    """A daily rhythm and a fall by a quarter after so many hours, found whether or not the log has dates."""
+    day = (np.arange(8 * 24) % 24 >= 8) & (np.arange(8 * 24) % 24 < 20)
+    p = np.outer(np.where(day, 0.9, 0.1), np.linspace(0.5, 1, 60))
+    p[hours:] *= 0.75
+    on = np.random.default_rng(1).random(p.shape) < p
+    at = str(hours * 3600)
+    counted = periods.compare(*periods.split(log_of(on, Clock(3600.0, None, "Asia/Tokyo")), at))
+    dated = periods.compare(*periods.split(log_of(on, Clock(3600.0, 0.0)), at))
+    assert counted.fleet_p == dated.fleet_p < 0.02
+    np.testing.assert_array_equal(counted.p_values, dated.p_values)
+
+
+def test_clients_that_repeat_their_days_tell_no_change():
+    """Half of the clients repeat themselves after five days of eight: neither part repeats anything by itself."""
+    on = np.concatenate([np.random.default_rng(0).random((DAY * 4, 20)) < p for p in (0.6, 0.3)])
+    repeats = np.repeat([DAY * 5, DAY * 8], 10)
+    change = periods.compare(*periods.split(log_of(on, repeats=repeats), "2024-05-03"))
+    assert np.isnan(change.p_values[:10]).all()
+    assert np.isfinite(change.p_values[10:]).all()
+    assert change.fleet_p < 0.02  # of the others
+    halves = [replace(log_of(part), repeats=repeats // 2) for part in (on[: DAY * 4], on[DAY * 4 :])]
+    np.testing.assert_array_equal(periods.compare(*halves).p_values, change.p_values)
+    nobody = periods.compare(*periods.split(log_of(on, repeats=repeats // 2), "2024-05-03"))
+    assert nobody.tested == 0
+    assert np.isnan(nobody.fleet_p)
+
+
+@pytest.mark.parametrize("days", [(100, 100), (198, 2), (151, 50)])
+def test_periods_of_many_days_are_compared(days):
+    hourly = Clock(3600.0, start=MONDAY)
+    same, fallen = (np.random.default_rng(0).random((24 * sum(days), 20)) < 0.5 for _ in range(2))
+    fallen[24 * days[0] :] &= np.random.default_rng(1).random((24 * days[1], 20)) < 0.5
+    for on, changes in ((same, False), (fallen, True)):
+        change = periods.compare(*periods.split(log_of(on, hourly), str(MONDAY + 86400 * days[0])))
+        assert change.tested == 20
+        assert (change.fleet_p < 0.01) is changes
+        assert changes or len(change.changed) <= 4
+
+
+def test_why_rates_are_not_tested_is_said(tmp_path, capsys):
+    on = np.random.default_rng(0).random((DAY * 8, 5)) < 0.5
+    unknown = np.arange(DAY * 8)[:, None] >= [DAY * 2] * 5
+    few, hardly = on[: DAY * 3], np.arange(DAY * 8)[:, None] % (DAY * 2) < np.arange(1, 6) * DAY // 6
+    reasons = {
+        "two whole days are needed on either side": log_of(few),
+        "no client is known for 80% of both periods": replace(log_of(on), trace=Trace(on).knowing(unknown)),
+        "no client is known for 80% of both periods and does not repeat its days": log_of(
+            on, repeats=np.full(5, DAY * 2)
+        ),
+        "no client changes often enough between available and unavailable": log_of(hardly[: DAY * 5]),
+    }
+    for reason, log in reasons.items():
+        log.save(tmp_path / "t.npz")
+        cut = ["--split", "2024-05-02" if len(log.trace.on) > DAY * 4 else "2024-05-01", "--html", tmp_path / "t.html"]
+        said = " ".join(command(capsys, tmp_path / "t.npz", *cut).split())
+        assert f"rates of clients were not tested: {reason} ·" in said
+        assert f"not tested: {reason}</dd>" in (tmp_path / "t.html").read_text()
+
+
 def test_the_command_compares_two_files_and_two_parts(known, tmp_path, capsys):
     one = as_csv(known[: DAY * 5], tmp_path / "one.csv")
     half = known[: DAY * 5].copy()
@@ -390,6 +453,62 @@ def test_the_command_compares_two_files_and_two_parts(known, tmp_path, capsys):
         command(capsys, one, "--split", "2030-01-01")
     with pytest.raises(UserError, match="omit one of them"):
         command(capsys, one, "--split", "2024-05-02", "--against", other)
+
+
+def test_what_is_wrong_with_the_other_log_is_said(known, tmp_path, capsys):
+    one, other = as_csv(known[: DAY * 5], tmp_path / "one.csv"), as_csv(known[: DAY * 5], tmp_path / "other.csv")
+    lines = other.read_text().splitlines()
+    lines[1::3] = [line.replace("T", "t o'clock ") for line in lines[1::3]]
+    lines.append(lines[2])
+    other.write_text("\n".join(lines) + "\n")
+    html = tmp_path / "page.html"
+    said = " ".join(command(capsys, one, "--against", other, "--html", html).split())
+    change = json.loads(command(capsys, one, "--against", other, "--json"))["change"]
+    assert {finding["kind"] for finding in change["findings"]} >= {"unreadable times", "duplicates"}
+    (caution,) = change["cautions"]
+    assert caution.startswith("In the other log: ")
+    assert caution in said.partition("What changed")[2].partition("availability:")[0]
+    page = html.read_text()
+    for finding in change["findings"]:
+        assert finding["text"] in said
+        assert unescape(page).count(finding["text"]) >= 1
+    assert caution in unescape(page)
+    part = json.loads(command(capsys, other, "--split", "2024-05-02", "--json"))["change"]
+    assert (part["findings"], part["cautions"]) == ([], [])
+
+
+def test_one_log_that_is_split_changes_as_its_two_halves_do(tmp_path, capsys):
+    """c002 vanishes, c007 appears, c008 enrols later, c009 leaves; `never` is in neither half."""
+    on = np.random.default_rng(0).random((DAY * 8, 10)) < np.linspace(0.3, 0.7, 10)
+    on[[0, DAY * 4 - 1, DAY * 4, -1], 0] = True  # the halves begin and end where the log is cut
+    on[DAY * 4 :, [2, 9]] = on[: DAY * 4, [7, 8]] = False
+    rows = [f"c{n:03d},{'ab'[n > 5]},{'2024-05-03' * (n == 8)},{'2024-05-03' * (n == 9)}\n" for n in range(10)]
+    (tmp_path / "g.csv").write_text("client,group,enrolled,left\n" + "".join(rows) + "never,b,,\nlate,c,2024-05-03,\n")
+    first, second = on.copy(), on.copy()
+    first[DAY * 4 :] = second[: DAY * 4] = False
+    whole, one, other = (as_csv(part, tmp_path / f"{n}.csv") for n, part in enumerate((on, first, second)))
+    groups = ["--groups", tmp_path / "g.csv", "--json"]
+    split = json.loads(command(capsys, whole, "--split", "2024-05-03", *groups))["change"]
+    halves = json.loads(command(capsys, one, "--against", other, *groups))["change"]
+    numbers = []
+    for change in (split, halves):
+        order = np.argsort(change["clients"])
+        each = [
+            np.array(row, dtype=float)[order] for row in (change["p_values"], *change["fair"], *change["client_rates"])
+        ]
+        of_groups = [[*group["rates"], *group["fair"], group["p"]] for group in change["groups"]]
+        numbers.append(
+            np.array([*np.ravel(each), *change["rates"], change["fleet_p"], *np.ravel(of_groups)], dtype=float)
+        )
+    np.testing.assert_allclose(*numbers, rtol=1e-9)
+    assert [split[name] for name in ("vanished", "appeared")] == [halves[name] for name in ("vanished", "appeared")]
+    a, b, c = split["groups"]
+    assert a["rates"][1] == pytest.approx(on[DAY * 4 :, :6].mean())  # c002 is unavailable
+    assert b["rates"][0] == pytest.approx(on[: DAY * 4, [6, 7, 9]].sum() / (4 * DAY * 4))  # `never` is, c008 unknown
+    assert (c["rates"], c["size"]) == ([None, 0.0], 1.0)
+    said = command(capsys, one, "--against", other, *groups[:2], "--html", tmp_path / "page.html")
+    assert "unknown" in said.partition("What changed")[2].partition("What to run")[0]
+    assert "nan" not in re.sub(r"<script.*?</script>", "", (tmp_path / "page.html").read_text(), flags=re.DOTALL)
 
 
 # The gate.
@@ -421,6 +540,18 @@ def test_a_gate_that_fails_says_so_in_one_line_and_exits_with_3(fleet, tmp_path)
     suite = ElementTree.parse(tmp_path / "g.xml").getroot()
     assert (suite.get("tests"), suite.get("failures")) == ("2", "1")
     assert [case.find("failure") is not None for case in suite] == [True, False]
+
+
+def test_a_gate_leaves_json_as_it_is(fleet):
+    """A quantity without a value is null, and annotations are no part of the JSON."""
+    done = gated(fleet, "--fail-if", "fleet.drift_p < 0.01", "fedavg.bias > 0.9", "--json", "--github")
+    assert done.returncode == 3
+    told = json.loads(done.stdout)["gate"]
+    assert [(one["value"] is None, one["failed"]) for one in told] == [(True, True), (False, False)]
+    error, notice, line = done.stderr.splitlines()
+    assert error.startswith("::error title=fedawe audit::fleet.drift_p has no value in this log")
+    assert notice.startswith("::notice title=fedawe audit::fedavg.bias is")
+    assert line.startswith("fedawe: gate: fleet.drift_p has no value")
 
 
 def test_a_gate_that_holds_lets_pass(fleet):

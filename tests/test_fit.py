@@ -8,7 +8,7 @@ import tyro
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedawe.audit import logs
+from fedawe.audit import Log, logs
 from fedawe.audit.logs import Clock
 from fedawe.availability.fit import Daily, fit, quality, stay_or_come
 from fedawe.availability.fit import Fit as Fitted
@@ -72,6 +72,21 @@ def test_draws_are_prefixes_and_larger_fleets_are_like_it(fleet):
     assert len(set(many.p[0, 60:])) > 30
     with pytest.raises(UserError, match="clients is 0"):
         found.draw(10, clients=0)
+
+
+def test_fewer_clients_are_drawn_from_all_of_the_log(tmp_path):
+    """Clients are ordered by their rates, so that the first of them are not like the fleet."""
+    p = np.linspace(0.05, 0.95, 40)
+    log = Log(Trace(np.random.default_rng(0).random((500, 40)) < p), tuple(f"c{n}" for n in range(40)), None, ())
+    log.save(tmp_path / "log.npz")
+    found = fit(log.trace)
+    taken = np.array([found.taken(10, seed) for seed in range(200)])
+    assert all(len(set(row)) == 10 and (np.diff(row) > 0).all() for row in taken)
+    np.testing.assert_allclose(np.bincount(taken.ravel(), minlength=40) / 200, 0.25, atol=0.12)
+    assert found.draw(500, 10).on.mean(0) == pytest.approx(found.p[taken[0]], abs=0.1)
+    args = [str(tmp_path / "log.npz"), "--clients", "10", "--out", str(tmp_path / "few.npz")]
+    tyro.cli(Fit, args=args, config=(tyro.conf.FlagCreatePairsOff,)).run()
+    assert logs.read(tmp_path / "few.npz").clients == tuple(f"c{n}" for n in taken[0])
 
 
 def test_a_client_never_seen_is_rare_not_impossible(fleet):

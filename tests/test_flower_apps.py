@@ -21,6 +21,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from fedawe.algorithms import ALGORITHMS
+from fedawe.cli.main import parse
 from fedawe.core.errors import UserError
 from fedawe.deploy import client_app, digits, server_app
 from fedawe.deploy import strategy as strategy_module
@@ -164,6 +165,13 @@ def test_replay_tells_another_model_from_this_one(tmp_path: Path) -> None:
     np.savez(tmp_path / "traces" / "seed-0.npz", on=on)
     with pytest.raises(UserError, match="arrives elsewhere"):
         main(str(tmp_path))
+
+
+def test_a_run_of_the_simulator_is_no_federation(tmp_path: Path) -> None:
+    parse(["run", "--algorithms", "fedavg", "--rounds", "2", "--seeds", "0", "--out", str(tmp_path / "run")]).run()
+    for client in (None, f"{__name__}:CLIENT"):
+        with pytest.raises(UserError, match="is a run of the simulator; expected the folder of a federation"):
+            main(str(tmp_path / "run"), client)
 
 
 def normal_net() -> nn.Module:

@@ -260,6 +260,20 @@ def test_versions_on_disk_are_given_up_in_memory(tmp_path: Path) -> None:
     assert file in Path("/proc/self/maps").read_text()  # read from where it is, not copied
 
 
+def test_a_damaged_version_is_written_again(tmp_path: Path) -> None:
+    state, like = aged(5), fedawe.FedAWE().init(torch.zeros(1000), 5)
+    _, rest, index = Store(tmp_path, 0).put(state)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    for content in (b"", b"\0" * 10, before[index["models.3"]][:-1] + b"\1"):
+        (tmp_path / index["models.3"]).write_bytes(content)
+        with pytest.raises(UserError, match="is damaged"):
+            Store(tmp_path, 0).get(like, rest, index)
+        assert Store(tmp_path, 0).put(state)[2] == index  # the round is done again
+        assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+        again = Store(tmp_path, 0).get(like, rest, index)
+        assert all(torch.equal(again.models[v], state.models[v]) for v in state.models)
+
+
 def test_files_of_versions_that_nobody_holds_are_removed(tmp_path: Path) -> None:
     start(unsteady(), tmp_path, 12)
     assert len(list((run_of(tmp_path) / "versions").iterdir())) <= 2 * 5

@@ -253,6 +253,19 @@ def test_clients_that_are_never_available_are_left_out_and_counted(capsys, tmp_p
     assert "1 client never available, left out" in told(capsys, "--trace", str(tmp_path / "t.npz"))
 
 
+def test_rounds_that_are_unknown_are_in_no_rate(capsys, tmp_path):
+    on = (np.random.default_rng(0).random((100, 3)) < 0.5) * 1.0
+    on[:80, 2] = np.nan
+    Trace(on).save(tmp_path / "t.npz")
+    found = json.loads(told(capsys, "--trace", str(tmp_path / "t.npz"), "--json"))
+    rates = np.nanmean(on, 0)
+    assert (found["delta"], found["delta_max"]) == pytest.approx((rates.min(), rates.max()))
+    assert found["unknown"] == pytest.approx(80 / 300)
+    assert found["costs"]["k"] == pytest.approx(np.nansum(on, 1).mean())  # who is unknown sends nothing
+    out = " ".join(told(capsys, "--trace", str(tmp_path / "t.npz")).split())
+    assert "Mixing of 3 clients (26.7% of their rounds unknown, left out of rates)" in out
+
+
 @pytest.mark.parametrize(
     ("args", "said"),
     [

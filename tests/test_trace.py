@@ -19,6 +19,7 @@ from matplotlib import pyplot
 
 import fedawe
 from fedawe.availability.dynamics import DYNAMICS
+from fedawe.cli.main import parse
 
 in_one_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])  # every example writes anew
 
@@ -481,3 +482,15 @@ def test_what_is_unknown_stays_unknown_and_counts_as_unavailable(tmp_path: Path)
         trace.save(tmp_path / "t.csv")
     with pytest.raises(fedawe.UserError, match="known must be booleans"):
         trace.knowing(np.ones((1, 2), dtype=bool))
+
+
+def test_the_command_shows_rates_of_known_rounds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    on = np.tile([[1.0, 0.0, 1.0, np.nan]], (10, 1))
+    on[:8, 2] = np.nan
+    on[9, 2] = 0.0
+    fedawe.Trace(on).save(tmp_path / "t.npz")
+    parse(["trace", "show", str(tmp_path / "t.npz")]).run()
+    assert "share of known rounds available 0.000 0.500 1.000" in " ".join(capsys.readouterr().out.split())
+    fedawe.Trace(np.full((4, 2), np.nan)).save(tmp_path / "t.npz")
+    parse(["trace", "show", str(tmp_path / "t.npz")]).run()
+    assert "known rounds" not in capsys.readouterr().out

@@ -28,7 +28,7 @@ def as_json(found: Audit, what_if: Sequence[Scenario] = (), change: Change | Non
             "start": start,
             "timezone": None if clock is None else clock.timezone,
             "rows": found.log.rows,
-            "findings": [{"kind": f.kind, "count": f.count, "text": f.text} for f in found.log.findings],
+            "findings": [dataclasses.asdict(finding) for finding in found.log.findings],
             "fleet": {
                 "rates": fleet.rates,
                 "known_rounds": fleet.watched,
@@ -99,9 +99,10 @@ def as_json(found: Audit, what_if: Sequence[Scenario] = (), change: Change | Non
 
 
 def _change(change: Change) -> dict[str, Any]:
-    said = {field.name: getattr(change, field.name) for field in dataclasses.fields(change) if field.name != "groups"}
-    changed = [change.clients[i] for i in change.changed]
-    return {**said, "changed": changed, "groups": [dataclasses.asdict(group) for group in change.groups]}
+    said = {field.name: getattr(change, field.name) for field in dataclasses.fields(change)}
+    for name in ("groups", "findings"):
+        said[name] = [dataclasses.asdict(one) for one in said[name]]
+    return {**said, "changed": [change.clients[i] for i in change.changed], "cautions": change.cautions}
 
 
 def _distribution(d: Distribution) -> dict[str, Any]:

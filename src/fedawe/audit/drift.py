@@ -219,24 +219,30 @@ def _of_fleet(x: Array, per_day: int, at: int | None = None) -> tuple[float, int
 
 
 def two_samples(
-    before: tuple[Trace, Clock], after: tuple[Trace, Clock], groups: Array
-) -> tuple[Array, float, list[float]]:
+    before: tuple[Trace, Clock], after: tuple[Trace, Clock], groups: Array, repeating: Mask
+) -> tuple[Array, float, list[float], str]:
     """Whether rates differ between two logs of the same clients, by their whole days: of clients, fleet and groups.
 
-    groups   which part of each client belongs to which group                                              [m, g]
+    Days are cut into blocks as within one log; above 168 days in all, a block is several days, if both logs then have
+    two.
 
-    Returns p-values of clients [m], of the fleet, and of each group; NaN where there are too few days or changes.
+    groups      which part of each client belongs to which group                                           [m, g]
+    repeating   clients that repeat themselves, so that they cannot tell                                     [m]
+
+    Returns p-values of clients [m], of the fleet, and of each group; NaN where there are too few days or changes; and
+    why no client was tested, which is empty if one was.
     """
     m, g = groups.shape
     nothing = np.full(m, np.nan), float("nan"), [float("nan")] * g
     midnights = [_whole_days(clock, trace.rounds) for trace, clock in (before, after)]
     days = [len(edges) - 1 for edges in midnights]
     if min(days) < 2:
-        return nothing
+        return *nothing, "two whole days are needed on either side"
+    n = min(-(-sum(days) // (4 * BLOCKS)), min(days) // 2)  # days in a block, where it is not a part of one
+    midnights = [midnights[0][days[0] % n :: n], midnights[1][: days[1] // n * n + 1 : n]]  # those next to each other
+    days = [len(edges) - 1 for edges in midnights]
     per_day = max(1, min(WITHIN, BLOCKS // sum(days), *(int(np.diff(edges).min()) for edges in midnights)))
     at, B = days[0] * per_day, sum(days) * per_day
-    if min(at, B - at) < 2 or B > 4 * BLOCKS:
-        return nothing
     means, seen, ons = [], [], []
     for (trace, _), whole in zip((before, after), midnights, strict=True):
         inner = [np.linspace(a, b, per_day + 1)[:-1] for a, b in itertools.pairwise(whole)]
@@ -248,9 +254,10 @@ def two_samples(
         ons.append(on)
     mean, weight = np.concatenate(means), np.concatenate(seen)
     x = _without_time_of_day(mean, weight, per_day)
-    usable = (weight[:at].mean(0) >= OBSERVED) & (weight[at:].mean(0) >= OBSERVED)
+    usable = ~repeating & (weight[:at].mean(0) >= OBSERVED) & (weight[at:].mean(0) >= OBSERVED)
     if not usable.any():
-        return nothing
+        new = " and does not repeat its days" if repeating.any() else ""
+        return *nothing, f"no client is known for {OBSERVED:.0%} of both periods{new}"
     p = _of_clients(x, np.concatenate(ons), usable, B, per_day, at)
     fleet = _of_fleet(x[:, usable].mean(1, keepdims=True), per_day, at)[0]
     parts = groups * usable[:, None]
@@ -258,4 +265,5 @@ def two_samples(
     each = [
         _of_fleet((x @ parts[:, [n]]) / sizes[n], per_day, at)[0] if sizes[n] > 0 else float("nan") for n in range(g)
     ]
-    return p, fleet, each
+    hardly = "no client changes often enough between available and unavailable"
+    return p, fleet, each, "" if np.isfinite(p).any() else hardly

@@ -143,38 +143,26 @@ def describe(trace: Trace, clock: Clock | None = None, repeating: Mask | None = 
     repeating   clients that repeat themselves within the trace [m], so that they cannot tell whether rates change
     """
     on, known, (T, m) = trace.on, trace.known, trace.on.shape
-    k, rates = np.zeros(T, dtype=np.int64), np.zeros(m)
-    echo, runs = np.zeros(T + 2, dtype=np.int64), np.zeros((2, T + 2), np.int64)
-    tau, since = np.full(m, -1), np.full(m, -1)  # since: when the present stretch began, -1 if its beginning is cut
+    rates, runs = on.sum(0, dtype=np.float64), np.zeros((2, T + 2), np.int64)
+    since = np.full(m, -1)  # when the present stretch began, -1 if its beginning is cut
     pairs, stay_on, begins, ends = np.zeros(m), np.zeros(m), np.zeros(m), np.zeros(m)
-    last_holder = np.full(T + 1, -1)
+    echo, staleness, k, last_holder = echoes_of(on)
     longest = _longest_stretches(on, known)
-    for t in range(T):
-        A = np.flatnonzero(on[t])
-        k[t] = len(A)
-        rates[A] += 1
-        np.add.at(echo, t - tau[A], 1)
-        last_holder[tau[A] + 1] = t  # versions given up: whoever gives one up last ends it
-        tau[A] = t
-        if t:
-            stay_on += on[t] & on[t - 1]
-            turned = on[t] != on[t - 1]
-            if known is not None:
-                both = known[t] & known[t - 1]
-                pairs += both
-                since[~both] = -1
-                turned &= both
-            which = np.flatnonzero(turned)
-            whole = which[since[which] >= 0]
-            np.add.at(runs, (on[t - 1, whole].astype(np.int64), t - since[whole]), 1)
-            since[which] = t
-            begins[which] += on[t, which]
-            ends[which] += on[t - 1, which]
-    last_holder[np.unique(tau) + 1] = T
-    # An absence of e rounds has clients 1, 2, ... e rounds stale; those that last until the end were not echoed.
-    absences = echo + np.bincount(T - 1 - tau, minlength=T + 2)
-    stale = np.concatenate([[0], absences[:0:-1].cumsum()[::-1]])
-    watched = np.full(m, float(T)) if known is None else known.sum(0).astype(np.float64)
+    for t in range(1, T):
+        stay_on += on[t] & on[t - 1]
+        turned = on[t] != on[t - 1]
+        if known is not None:
+            both = known[t] & known[t - 1]
+            pairs += both
+            since[~both] = -1
+            turned &= both
+        which = np.flatnonzero(turned)
+        whole = which[since[which] >= 0]
+        np.add.at(runs, (on[t - 1, whole].astype(np.int64), t - since[whole]), 1)
+        since[which] = t
+        begins[which] += on[t, which]
+        ends[which] += on[t - 1, which]
+    watched = trace.known_rounds()
     share = rates / np.maximum(watched, 1)
     hours = None if clock is None else clock.hours(T)
     hourly, rounds = _hourly(on, known, hours)
@@ -186,8 +174,8 @@ def describe(trace: Trace, clock: Clock | None = None, repeating: Mask | None = 
         longest_empty=_longest(k == 0),
         by_hour=None if hours is None else _mean_by_hour(k, reachable, hours),
         unseen_hours=None if hours is None else float((hourly == 0)[rounds > 0].mean()),
-        echo=Distribution(echo),
-        staleness=Distribution(stale),
+        echo=echo,
+        staleness=staleness,
         on_runs=Distribution(runs[1]),
         off_runs=Distribution(runs[0]),
         mean_on=_ratio(rates.sum(), ends.sum()),
@@ -200,6 +188,22 @@ def describe(trace: Trace, clock: Clock | None = None, repeating: Mask | None = 
         drift=drift_of(on, clock, np.zeros(m, dtype=bool) if repeating is None else repeating, known),
         together=_together(on, known, k, share, hours, hourly),
     )
+
+
+def echoes_of(on: Mask) -> tuple[Distribution, Distribution, Ints, Ints]:
+    """Echoes, staleness, clients available in each round [T], and when its last holder gives up a version [T + 1]."""
+    T, m = on.shape
+    tau, k, echo, last_holder = np.full(m, -1), on.sum(1), np.zeros(T + 2, dtype=np.int64), np.full(T + 1, -1)
+    for t in range(T):
+        A = np.flatnonzero(on[t])
+        np.add.at(echo, t - tau[A], 1)
+        last_holder[tau[A] + 1] = t  # versions given up: whoever gives one up last ends it
+        tau[A] = t
+    last_holder[np.unique(tau) + 1] = T
+    # An absence of e rounds has clients 1, 2, ... e rounds stale; those that last until the end were not echoed.
+    absences = echo + np.bincount(T - 1 - tau, minlength=T + 2)
+    stale = np.concatenate([[0], absences[:0:-1].cumsum()[::-1]])
+    return Distribution(echo), Distribution(stale), k, last_holder
 
 
 def _ratio(a: float, b: float) -> float:

@@ -9,7 +9,8 @@ from fedawe.algorithms import FedAvg
 from fedawe.audit.drift import LEVEL, two_samples
 from fedawe.audit.groups import Roster
 from fedawe.audit.influence import influence
-from fedawe.audit.logs import Log
+from fedawe.audit.logs import Clock, Finding, Log
+from fedawe.audit.logs.findings import DOUBTFUL
 from fedawe.audit.logs.times import moment
 from fedawe.availability.dynamics import Array, Mask
 from fedawe.availability.trace import Trace
@@ -24,7 +25,7 @@ class GroupChange:
 
     name: str
     size: float
-    rates: tuple[float, float]  # share of clients available, before and after
+    rates: tuple[float, float]  # share of clients available, before and after; NaN: none is known then
     fair: tuple[float, float]  # influence under plain averaging over the fair share
     p: float  # of the test that its rate is the same; NaN if it could not be tested
 
@@ -42,6 +43,13 @@ class Change:
     client_rates: tuple[Array, Array]  # [m]
     fair: tuple[Array, Array]  # influence under plain averaging over the fair share                              [m]
     groups: tuple[GroupChange, ...]
+    findings: tuple[Finding, ...] = ()  # about the second log, if it is another one
+    untested: str = ""  # why no client was tested
+
+    @property
+    def cautions(self) -> tuple[str, ...]:
+        """What puts the comparison in doubt."""
+        return tuple(f"In the other log: {finding.text}." for finding in self.findings if finding.kind in DOUBTFUL)
 
     @property
     def tested(self) -> int:
@@ -64,7 +72,7 @@ class Change:
 
 
 def split(log: Log, at: str) -> tuple[Log, Log]:
-    """The log before and after a moment."""
+    """The log before and after a moment; what was found in it stays with the first part."""
     if log.clock is None:
         raise UserError("--split: a trace without a clock has no dates; --round says how long a round is")
     when, dated = moment(at, "--split", log.clock.timezone)
@@ -74,7 +82,11 @@ def split(log: Log, at: str) -> tuple[Log, Log]:
     if not 0 < first < log.trace.rounds:
         end = log.clock.when(log.trace.rounds)
         raise UserError(f"--split {at}: is outside of the log, which runs from {log.clock.when(0)} to {end}")
-    return log.rounds(0, first), log.rounds(first, log.trace.rounds)
+    rest = log.rounds(first, log.trace.rounds)
+    if log.clock.start is None:  # its hours count from the beginning of the log, not from that of the part
+        rest = replace(rest, clock=Clock(log.clock.round_seconds, first * log.clock.round_seconds))
+    again = None if log.repeats is None else np.where(log.repeating, 1, log.trace.rounds)  # within the whole log
+    return replace(log.rounds(0, first), repeats=again), replace(rest, findings=(), repeats=again)
 
 
 def compare(before: Log, after: Log, roster: Roster | None = None) -> Change:
@@ -90,16 +102,18 @@ def compare(before: Log, after: Log, roster: Roster | None = None) -> Change:
     one, other = _aligned(before, names), _aligned(after, names)
     rates = tuple(_rates(log.trace) for log in (one, other))
     active = [log.trace.on.any(0) for log in (one, other)]
-    p, fleet_p, group_p = two_samples((one.trace, before.clock), (other.trace, after.clock), _parts(roster, names))
+    repeating = one.repeating | other.repeating
+    p, fleet_p, group_p, untested = two_samples(
+        (one.trace, before.clock), (other.trace, after.clock), _parts(roster, names), repeating
+    )
     fair = tuple(influence(FedAvg(), log.trace).fair for log in (one, other))
     groups: list[GroupChange] = []
     if roster is not None:
         tables, _ = roster.placed(names)
         at = 0
         for table in tables:
-            sizes = np.maximum(table.sizes, 1e-12)
             for g, name in enumerate(table.names):
-                ratio = tuple(float(r @ table.parts[:, g] / sizes[g]) for r in rates)
+                ratio = tuple(_share(log.trace, table.parts[:, g]) for log in (one, other))
                 influences = tuple(float(table.fair(f / len(names))[g]) for f in fair)
                 groups.append(GroupChange(name, float(table.sizes[g]), ratio, influences, group_p[at]))  # type: ignore[arg-type]
                 at += 1
@@ -107,12 +121,14 @@ def compare(before: Log, after: Log, roster: Roster | None = None) -> Change:
         names,
         tuple(names[i] for i in np.flatnonzero(active[0] & ~active[1])),
         tuple(names[i] for i in np.flatnonzero(~active[0] & active[1])),
-        (_share(one.trace), _share(other.trace)),
+        (_share(one.trace, np.ones(len(names))), _share(other.trace, np.ones(len(names)))),
         fleet_p,
         p,
         rates,  # type: ignore[arg-type]
         fair,  # type: ignore[arg-type]
         tuple(groups),
+        after.findings,
+        untested,
     )
 
 
@@ -123,16 +139,18 @@ def _aligned(log: Log, names: Sequence[str]) -> Log:
     have = index >= 0
     on = np.where(have, log.trace.on[:, index], False)
     known: Mask = np.broadcast_to(have, on.shape) if log.trace.known is None else log.trace.known[:, index] & have
-    return replace(log, trace=Trace(on).knowing(np.ascontiguousarray(known)), clients=tuple(names), repeats=None)
+    repeats = None if log.repeats is None else np.where(have, log.repeats[index], log.trace.rounds)
+    return replace(log, trace=Trace(on).knowing(np.ascontiguousarray(known)), clients=tuple(names), repeats=repeats)
 
 
 def _rates(trace: Trace) -> Array:
-    known = np.full(trace.clients, trace.rounds) if trace.known is None else trace.known.sum(0)
-    return np.asarray(trace.on.sum(0) / np.maximum(known, 1))
+    return np.asarray(trace.on.sum(0) / np.maximum(trace.known_rounds(), 1))
 
 
-def _share(trace: Trace) -> float:
-    return float(trace.on.sum() / max(trace.on.size if trace.known is None else int(trace.known.sum()), 1))
+def _share(trace: Trace, parts: Array) -> float:
+    """The share of clients available where that is known, counting so large a part of each client [m]."""
+    known = float(trace.known_rounds() @ parts)
+    return float(trace.on.sum(0) @ parts / known) if known > 0 else float("nan")
 
 
 def _parts(roster: Roster | None, names: Sequence[str]) -> Array:

@@ -12,6 +12,7 @@ from fedawe.audit import Audit, display
 from fedawe.audit.fleet import Distribution, Fleet
 from fedawe.audit.groups import Groups
 from fedawe.audit.logs import Clock, counted, shown, some
+from fedawe.audit.logs.findings import DOUBTFUL
 from fedawe.audit.periods import Change
 from fedawe.audit.whatif import Scenario
 from fedawe.availability.dynamics import Array
@@ -90,7 +91,7 @@ def changes(found: Audit) -> str:
     clients = f"{drift.changed} of {drift.tested} clients with p < 0.05 ({drift.by_chance:.0f} by chance)"
     left = found.fleet.clients - drift.tested
     untested = f", {counted(left, 'client')} not tested" if left else ""
-    return f"{clients}{untested}; the fleet: p = {drift.fleet_p:.3f}; over {drift.blocks} {drift.unit}"
+    return f"{clients}{untested}; the fleet: {_p(drift.fleet_p)}; over {drift.blocks} {drift.unit}"
 
 
 def bars(values: Array) -> str:
@@ -104,6 +105,15 @@ def bars(values: Array) -> str:
         " " if np.isnan(v) else BLOCKS[int(np.rint(v / top * (len(BLOCKS) - 1)))] if top > 0 else BLOCKS[0]
         for v in values
     )
+
+
+def together(fleet: Fleet) -> str:
+    """Whether clients are available together, in words."""
+    known, beyond = fleet.together.correlation, fleet.together.beyond_hour
+    said = f"mean correlation {'unknown' if np.isnan(known) else f'{known:.3f}'}"
+    if beyond is not None and np.isfinite(beyond):
+        said += f", {beyond:.3f} beyond the hour of the day"
+    return f"{said}; {counted(len(fleet.together.outages), 'outage')}"
 
 
 def _spread(d: Distribution, clock: Clock | None) -> str:
@@ -234,6 +244,7 @@ def _percent(value: float | None) -> str:
 def change(found: Change, names: tuple[str, str]) -> RenderableType:
     """What changed between two periods."""
     lines = [
+        *found.cautions,
         f"availability: {found.rates[0]:.1%} in {names[0]}, {found.rates[1]:.1%} in {names[1]} ({_p(found.fleet_p)})",
         f"{counted(len(found.vanished), 'client')} vanished{_listed(found.vanished)}",
         f"{counted(len(found.appeared), 'client')} appeared{_listed(found.appeared)}",
@@ -249,10 +260,11 @@ def change(found: Change, names: tuple[str, str]) -> RenderableType:
         changed = counted(len(found.changed), "client")
         lines.append(f"rates of {changed} of {found.tested} changed with p < 0.05 ({by_chance}){whose}")
     else:
-        lines.append("rates of clients were not tested: two whole days are needed on either side")
+        lines.append(f"rates of clients were not tested: {found.untested}")
     moved = [f"{found.clients[i]} {found.fair[0][i]:.2f} to {found.fair[1][i]:.2f}" for i in found.moved]
     if moved:
         lines.append(f"influence under plain averaging changed most{_listed(moved)}")
+    lines += [f"in the other log: {finding.text}" for finding in found.findings if finding.kind not in DOUBTFUL]
     blocks: list[RenderableType] = [Text(f"· {line}") for line in lines]
     if found.groups:
         table = _plain_table("group", "size", "available", "then", "", "influence", "then")
@@ -260,8 +272,7 @@ def change(found: Change, names: tuple[str, str]) -> RenderableType:
             table.add_row(
                 shown(group.name),
                 f"{group.size:.3g}",
-                f"{group.rates[0]:.1%}",
-                f"{group.rates[1]:.1%}",
+                *("unknown" if np.isnan(rate) else f"{rate:.1%}" for rate in group.rates),
                 _p(group.p),
                 f"{group.fair[0]:.2f}",
                 f"{group.fair[1]:.2f}",

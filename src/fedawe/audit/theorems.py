@@ -23,25 +23,29 @@ def numbers(asked: Any, defaults: Mapping[str, Any], build: Callable[[str], Any]
 
     `build` makes dynamics of their name and options.
 
-    Clients of a trace that are never available are left out, and counted: for them every bound is infinite.
+    Clients of a trace that are never available are left out, and counted: for them every bound is infinite. Rates are
+    those of the rounds in which it is known who was available; to an algorithm, unknown is unavailable.
     """
     trace = None if asked.trace is None else _recorded(asked, defaults)
-    never = 0
+    never, unknown = 0, 0.0
     if trace is not None:
         active = trace.on.any(0)
         never = int((~active).sum())
         if not active.any():
             raise UserError(f"{asked.trace}: no client is available in any round")
-        trace = Trace(trace.on[:, active])
+        known = np.ones_like(trace.on) if trace.known is None else trace.known
+        trace = Trace(trace.on[:, active]).knowing(np.ascontiguousarray(known[:, active]))
+        unknown = 1 - float(trace.known_rounds().mean()) / trace.rounds
     rounds = asked.rounds if asked.rounds is not None else ROUNDS if trace is None else trace.rounds
     if rounds < 1 or asked.parameters < 1:
         raise UserError(f"rounds and parameters must be at least 1, not {rounds} and {asked.parameters}")
-    p = _probabilities(asked, rounds, build) if trace is None else trace.on.mean(0)[None]  # [T', m]
+    p = _probabilities(asked, rounds, build) if trace is None else _shares(trace)  # [T', m]
     m, delta = p.shape[1], float(p.min())
     worst, exact = theory.worst_round(p)
     found: dict[str, Any] = {
         "m": m,
         "never": never,
+        "unknown": unknown,
         "delta": delta,
         "delta_max": float(p.max()),
         "rho": {"exact": exact, "round": worst, **_rho(p, delta, trace)},
@@ -71,6 +75,11 @@ def _recorded(asked: Any, defaults: Mapping[str, Any]) -> Trace:
             raise UserError(f"--trace says who was available; omit --{flag}")
     trace = Trace.load(asked.trace)
     return trace if asked.rounds is None else trace.first(asked.rounds)
+
+
+def _shares(trace: Trace) -> Array:
+    """The share of its known rounds in which each client is available, [1, m]."""
+    return np.asarray(trace.on.sum(0) / trace.known_rounds())[None]
 
 
 def _probabilities(asked: Any, rounds: int, build: Callable[[str], Any]) -> Array:
@@ -126,9 +135,10 @@ def _measured(trace: Trace) -> dict[str, Any]:
 
 
 def _costs(p: Array, trace: Trace | None, rounds: int, d: int) -> dict[str, Any]:
-    m, k = p.shape[1], float(p.mean(0).sum())
+    m = p.shape[1]
     fleet = describe(Trace.draw(_As(p), np.ones(m), min(rounds, ROUNDS), seed=0) if trace is None else trace)
     versions = int(fleet.live_versions.max())
+    k = float(p.mean(0).sum()) if trace is None else float(fleet.k.mean())
     return {
         name: {
             "server_bytes": 4 * d * cost.server + 8 * cost.scalars,

@@ -24,8 +24,12 @@ def _table(title: str, *columns: str) -> Table:
 
 def _mixing(told: dict[str, Any]) -> Table:
     rho, m = told["rho"], told["m"]
-    never = f" ({counted(told['never'], 'client')} never available, left out)" if told["never"] else ""
-    table = _table(f"Mixing of {counted(m, 'client')}{never}, delta = {told['delta']:.4g}", "", "rho", "")
+    left_out = [
+        *([f"{counted(told['never'], 'client')} never available, left out"] if told["never"] else []),
+        *([f"{told['unknown']:.1%} of their rounds unknown, left out of rates"] if told["unknown"] else []),
+    ]
+    notes = f" ({'; '.join(left_out)})" if left_out else ""
+    table = _table(f"Mixing of {counted(m, 'client')}{notes}, delta = {told['delta']:.4g}", "", "rho", "")
     exact = "exact" if told["trace"] is None else "with these rates"
     table.add_row(f"{exact}, if independent", _digits(rho["exact"]), "lambda_2 of M = E[W^2] = E[W], W as in (4)")
     if rho["trace"] is not None:

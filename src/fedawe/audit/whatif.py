@@ -9,7 +9,7 @@ import numpy as np
 
 from fedawe.algorithms import PAPER, FedAWE, name_of
 from fedawe.algorithms.facts import needs_probabilities
-from fedawe.audit.fleet import Distribution
+from fedawe.audit.fleet import echoes_of
 from fedawe.audit.influence import influence
 from fedawe.audit.logs import Log, Reader, seconds
 from fedawe.audit.recommend import Candidate, choose
@@ -115,7 +115,8 @@ def chosen(trace: Trace, most: int) -> Trace:
 def _scenario(
     log: Log, trace: Trace, length: str, number: str, require: str, algorithms: Mapping[str, Any]
 ) -> Scenario:
-    echo, staleness, k, seen = _echoes(trace)
+    echo, staleness, k, _ = echoes_of(trace.on)
+    seen = np.asarray(trace.on.any(0))
     bias, found = {}, []
     for name, algorithm in algorithms.items():
         if needs_probabilities(algorithm):
@@ -139,20 +140,6 @@ def _scenario(
         advised=choose(found).name if seen.any() and found else "none",
         empty=float((k == 0).mean()),
     )
-
-
-def _echoes(trace: Trace) -> tuple[Distribution, Distribution, Any, Any]:
-    """Echoes, staleness, active clients in each round [T], and whether each client is ever active [m]."""
-    on, (T, m) = trace.on, trace.on.shape
-    tau, echo, k = np.full(m, -1), np.zeros(T + 2, dtype=np.int64), np.zeros(T, dtype=np.int64)
-    for t in range(T):
-        A = np.flatnonzero(on[t])
-        k[t] = len(A)
-        echo += np.bincount(t - tau[A], minlength=T + 2) if len(A) else 0
-        tau[A] = t
-    absences = echo + np.bincount(T - 1 - tau, minlength=T + 2)
-    stale = np.concatenate([[0], absences[:0:-1].cumsum()[::-1]])
-    return Distribution(echo), Distribution(stale), k, tau >= 0
 
 
 def default_algorithms() -> dict[str, Any]:

@@ -136,13 +136,20 @@ class Fit:
     p: Array  # [m]
 
     def draw(self, rounds: int, clients: int | None = None, seed: int = 0) -> Trace:
-        """A trace of such a fleet. Clients beyond those of the log take the rate of one of them, drawn at random."""
-        m = len(self.p) if clients is None else clients
+        """A trace of such a fleet. Clients beyond those of the log take the rate of one of them, drawn at random; fewer
+        are drawn from those of the log."""
+        drawn = Trace.draw(self.dynamics, self.p[self.taken(clients, seed)], rounds, seed)
+        return Trace(drawn.on) if self.dynamics.varies else drawn  # probabilities given a hidden state are not known
+
+    def taken(self, clients: int | None, seed: int = 0) -> Ints:
+        """The clients of the log whose rates so many take, [clients]: all and some again, or fewer, drawn at random."""
+        n = len(self.p)
+        m = n if clients is None else clients
         if m < 1:
             raise UserError(f"clients is {m}; expected a whole number from 1")
-        more = rng(seed, "fit", "clients").integers(len(self.p), size=max(m - len(self.p), 0))
-        drawn = Trace.draw(self.dynamics, np.concatenate([self.p[:m], self.p[more]]), rounds, seed)
-        return Trace(drawn.on) if self.dynamics.varies else drawn  # probabilities given a hidden state are not known
+        if m < n:
+            return np.sort(rng(seed, "fit", "fewer").choice(n, m, replace=False))
+        return np.concatenate([np.arange(n), rng(seed, "fit", "clients").integers(n, size=m - n)])
 
 
 def fit(trace: Trace, clock: Clock | None = None) -> Fit:
@@ -153,7 +160,7 @@ def fit(trace: Trace, clock: Clock | None = None) -> Fit:
     """
     hours, known = _hours(trace.rounds, clock), trace.known
     rounds = np.bincount(hours, minlength=24)
-    watched = np.full(trace.clients, float(trace.rounds)) if known is None else known.sum(0).astype(np.float64)
+    watched = trace.known_rounds()
     mean = trace.on.sum() / max(watched.sum(), 1)
     if mean == 0:
         raise UserError("no client is ever available: there is nothing to fit")

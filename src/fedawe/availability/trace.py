@@ -119,6 +119,10 @@ class Trace:
             return self._drawn.rates
         return np.asarray(self._on.mean(0))
 
+    def known_rounds(self) -> Array:
+        """In how many rounds it is known whether each client is available, [m]."""
+        return np.full(self.clients, float(self.rounds)) if self.known is None else self.known.sum(0, dtype=np.float64)
+
     def most_available(self) -> int:
         """How many clients are available in a round at most; of a trace that is drawn round by round, an estimate."""
         if self._on is None:

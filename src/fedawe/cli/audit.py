@@ -96,7 +96,7 @@ class Audit(Reading):
             out["change"] = periods.compare(*periods.split(log, self.split), roster)
             out["names"] = (f"the time before {self.split}", "the time after")
         if self.against is not None:
-            other = replace(reader, paths=(self.against,), roster=()).read(self.round_length)
+            other = replace(reader, paths=(self.against,)).read(self.round_length)
             out["change"] = periods.compare(log, other, roster)
             out["names"] = (self.name, self.against.name)
         return out
@@ -105,11 +105,12 @@ class Audit(Reading):
         from rich.console import Console
 
         from fedawe.audit import text
-        from fedawe.audit.as_json import as_json
+        from fedawe.audit.as_json import as_json, plain
 
         if self.json:
             told = as_json(found, more.get("what_if", ()), more.get("change"))
-            told["gate"] = [{"condition": r.condition.text, "value": r.value, "failed": r.failed} for r in results]
+            gate = [{"condition": r.condition.text, "value": r.value, "failed": r.failed} for r in results]
+            told["gate"] = plain(gate)
             print(json.dumps(told, allow_nan=False))
             return
         console = Console(highlight=False, markup=False)
@@ -134,7 +135,7 @@ class Audit(Reading):
             new_folder(self.junit.parent)
             write_atomically(self.junit, junit(results, self.name).encode())
         if self.github:
-            print("\n".join(annotations(results)))
+            print("\n".join(annotations(results)), file=sys.stderr if self.json else sys.stdout)
         failed = [result for result in results if result.failed]
         if failed:
             print(f"fedawe: gate: {'; '.join(result.sentence for result in failed)}", file=sys.stderr)

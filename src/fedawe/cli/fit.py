@@ -29,7 +29,8 @@ class Fit(Reading):
     rounds: Whole = None
     """how many to draw (default: as many as the log has)"""
     clients: Whole = None
-    """how many to draw (default: as in the log); further ones take the rate of one of them"""
+    """how many to draw (default: as in the log); further ones take the rate of one of them, fewer are drawn
+    from them"""
     seed: int = 0
     """of the draw"""
     json: bool = False
@@ -74,7 +75,7 @@ class Fit(Reading):
         drawn = fitted.draw(rounds, self.clients, self.seed)
         new_folder(self.out.parent)
         if self.out.suffix == ".npz":
-            known = log.clients[: drawn.clients]
+            known = [log.clients[i] for i in fitted.taken(self.clients, self.seed)[: len(log.clients)]]
             further = (f"further {n}" for n in range(1, drawn.clients - len(known) + 1))
             Log(drawn, (*known, *further), log.clock, ()).save(self.out)
         else:

@@ -74,9 +74,12 @@ class Show:
         console.print(str(trace))
         for line in stripes(trace, width=max(20, min(console.width - 14, 120)), height=20):
             console.print(line)
-        rates, echoes = trace.on.mean(0), trace.echoes()
+        watched, echoes = trace.known_rounds(), trace.echoes()
+        rates = trace.on.sum(0)[watched > 0] / watched[watched > 0]
         table = Table("", "least", "median", "most", box=None)
-        table.add_row("share of rounds available", *(f"{q:.3f}" for q in np.quantile(rates, (0, 0.5, 1))))
+        if len(rates):
+            which = "rounds" if trace.known is None else "known rounds"
+            table.add_row(f"share of {which} available", *(f"{q:.3f}" for q in np.quantile(rates, (0, 0.5, 1))))
         table.add_row("clients in a round", *(f"{q:.0f}" for q in np.quantile(trace.on.sum(1), (0, 0.5, 1))))
         if len(echoes):
             table.add_row("rounds since last available", *(f"{q:.0f}" for q in np.quantile(echoes, (0, 0.5, 1))))

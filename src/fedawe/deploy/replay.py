@@ -137,7 +137,9 @@ def replay(out: str | Path, client: ClientApp | None = None) -> Tensor:
 def complete(out: str | Path) -> Path:
     """The folder of the federation's run, which must have arrived at its model."""
     run = run_of(out)
-    if (run / records.NAME).is_file() and not (run / MODEL).is_file():
+    if "deployment" not in records.read(run / records.NAME).header:
+        raise UserError(f"{out}: is a run of the simulator; expected the folder of a federation, which can be replayed")
+    if not (run / MODEL).is_file():
         raise UserError(f"{out}: the federation is not complete: it has no {MODEL} yet; replay it when it has ended")
     return run
 

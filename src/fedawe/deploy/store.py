@@ -83,7 +83,9 @@ class Store:
     def _write(self, row: Tensor) -> str:
         content = safetensors.torch.save({"row": row.contiguous()})
         file = _name(content)
-        if not (self.folder / file).exists():
+        try:
+            self._check(file)
+        except UserError:  # there is no such file yet, or it was damaged
             write_atomically(self.folder / file, content)
         return file
 
