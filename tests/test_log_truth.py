@@ -417,6 +417,54 @@ def test_a_session_that_began_before_the_log_or_before_since(tmp_path):
     assert later.trace.on.astype(int).T.tolist() == [[1] * 4, [1] * 3 + [0]]
 
 
+def test_an_event_that_does_not_meet_a_requirement_ends_the_interval(tmp_path):
+    rows = [
+        ("a", iso(ZERO), "connected", 1),
+        ("b", iso(ZERO), "connected", 0),  # connected, but never as required
+        ("c", iso(ZERO + 1200), "connected", 0),  # no end of something that began before the log
+        ("a", iso(ZERO + 1800), "disconnected", 0),
+        ("c", iso(ZERO + 2400), "heartbeat", 1),
+        ("d", iso(ZERO + 2400), "disconnected", 0),
+        ("c", iso(ZERO + 3600), "heartbeat", 0),
+        ("c", iso(ZERO + 4200), "subscribed", 0),
+        ("b", iso(ZERO + 4799), "disconnected", 1),
+    ]
+    path = tmp_path / "log.csv"
+    path.write_text(csv(["client", "timestamp", "state", "charging"], rows))
+    log = logs.read(path, columns=Columns(require=("charging",)))
+    assert log.clients == ("a", "b", "c", "d")
+    assert log.trace.on.astype(int).T[:, :6].tolist() == [[1, 1, 1, 0, 0, 0], [0] * 6, [0, 0, 0, 0, 1, 1], [0] * 6]
+    assert not log.trace.on[6:].any()
+    said = "3 rows without charging (rows 2, 3, 7); read as the client being unavailable from then on"
+    assert kinds(log)["requirements"].text == said
+    path.write_text(csv(["client", "timestamp", "state", "charging"], [row for row in rows if row[2] == "connected"]))
+    beginnings = logs.read(path, columns=Columns(require=("charging",)))
+    assert beginnings.clients == ("a", "b", "c")
+    assert beginnings.trace.on.tolist() == [[True, False, False]]
+
+
+def test_a_requirement_never_adds_availability_also_by_what_if(tmp_path):
+    from fedawe.audit.logs import Reader
+    from fedawe.audit.whatif import default_algorithms, scenarios
+
+    draw = random.Random(0)
+    for n in range(20):
+        times = sorted(draw.randrange(0, 86400, 60) for _ in range(60))
+        rows = [
+            (f"c{draw.randrange(6)}", iso(ZERO + at), draw.choice(["online", "offline", "sync"]), draw.choice("01"))
+            for at in times
+        ]
+        (tmp_path / f"{n}.csv").write_text(csv(["client", "timestamp", "state", "charging"], rows))
+        reader = Reader((tmp_path / f"{n}.csv",))
+        every, some = reader.read(), reader.requiring(("charging",)).read()
+        assert every.clients == some.clients
+        later = round((some.clock.start - every.clock.start) / 600)
+        assert (some.trace.on <= every.trace.on[later : later + some.trace.rounds]).all()
+        rows = scenarios(reader, None, {"require": ["none", "charging"]}, default_algorithms())
+        assert rows[0].updates_per_day * rows[0].rounds >= rows[1].updates_per_day * rows[1].rounds
+        assert rows[1].updates_per_day == pytest.approx(some.trace.on.sum(1).mean() * 144)
+
+
 def test_beginnings_alone_are_check_ins(tmp_path):
     path = tmp_path / "log.csv"
     path.write_text(csv(["client", "timestamp", "state"], [(c, t, "connected") for c, t in ISO]))

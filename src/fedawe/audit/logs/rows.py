@@ -42,6 +42,7 @@ class _LeftOut:
     rows: list[int] = field(default_factory=list)  # the first few
     quote: str | None = None  # what the first of them says
     remedy: str | None = None  # what to do about it
+    fate: str = "left out"
 
 
 @dataclass
@@ -66,18 +67,28 @@ class _Sorting:
         left_out = self.rows.filter(bad)
         if left_out.is_empty():
             return
-        entry = self.left_out.setdefault((kind, text), _LeftOut(text, remedy=remedy))
-        if quote and entry.quote is None:
-            entry.quote = left_out[quote].cast(pl.String)[0]
-        entry.count += len(left_out)
-        entry.rows += left_out["row"].head(SHOWN - len(entry.rows)).to_list() if len(entry.rows) < SHOWN else []
+        self._count(left_out, kind, _LeftOut(text, remedy=remedy), quote)
         self.rows = self.rows.filter(~bad)
         if named:
             self.reasons |= dict.fromkeys(clients_of(left_out), kind)
 
+    def _count(self, rows: pl.DataFrame, kind: str, first: _LeftOut, quote: str | None = None) -> None:
+        entry = self.left_out.setdefault((kind, first.text), first)
+        if quote and entry.quote is None:
+            entry.quote = rows[quote].cast(pl.String)[0]
+        entry.count += len(rows)
+        entry.rows += rows["row"].head(SHOWN - len(entry.rows)).to_list() if len(entry.rows) < SHOWN else []
+
+    def ending(self, unmet: pl.Expr, text: str) -> None:
+        """Events that do not meet a requirement say that the client is unavailable, whatever else they say."""
+        begun = self.rows.filter(unmet & pl.col("on"))
+        if len(begun):
+            self._count(begun, "requirements", _LeftOut(text, fate="read as the client being unavailable from then on"))
+        self.rows = self.rows.with_columns(on=pl.col("on") & ~(unmet & pl.col("on").is_not_null()))
+
     def findings(self) -> list[Finding]:
         out = [
-            Finding(kind, one.count, "; ".join(filter(None, (self._said(one), "left out", one.remedy))))
+            Finding(kind, one.count, "; ".join(filter(None, (self._said(one), one.fate, one.remedy))))
             for (kind, _), one in self.left_out.items()
         ]
         cuts = (Finding(f"cut at {flag}", n, f"{counted(n, 'interval')} cut at {flag}") for flag, n in self.cut.items())
@@ -146,7 +157,7 @@ def read_rows(
         _leave_out_unreadable(work, table, columns, times)
         if table.state is None:  # an interval that began before --since is known by its first event alone
             before |= _cut(work, table, span)
-        parts.append(_coded(work.rows, codes, [*table.times, *(["on"] if table.state is not None else [])]))
+        parts.append(_coded(work.rows, codes, [*table.times, *(["on", "unmet"] if table.state is not None else [])]))
     if not total:
         raise UserError(f"{path}: is empty: no row under the header")
     findings = [*_merged(tables), *times.findings(), *work.findings()]
@@ -227,7 +238,7 @@ def _as_intervals(
     if not end:
         text = f"the column {column!r} has beginnings only ({some(begin)}); each row was read as a check-in"
         findings.append(Finding("events", len(rows), text))
-        return rows.drop("on")
+        return rows.filter("on").drop("on", "unmet")
     text = f"the column {column!r} was read as events: {some(begin)} begins and {some(end)} ends an interval"
     findings.append(Finding("events", len(rows), text))
     rows = intervals(rows, int(rows["start"].min()), int(rows["start"].max()), findings)  # type: ignore[arg-type]
@@ -245,7 +256,11 @@ def _leave_out_unreadable(work: _Sorting, table: Table, columns: Columns, times:
         work.without(broken, "unreadable rows", reason, "client", named=False, remedy=remedy)
     work.without(pl.col("client").fill_null("") == "", "no client", "without a client", named=False)
     if columns.require:
-        work.without(pl.col("unmet"), "requirements", f"without {' and '.join(columns.require)}")
+        without = f"without {' and '.join(columns.require)}"
+        if table.state is None:
+            work.without(pl.col("unmet"), "requirements", without)
+        else:
+            work.ending(pl.col("unmet"), without)
     if table.state is not None:
         said = f"whose {shown(table.state)!r} says neither that the client is available nor that it is not"
         work.without(pl.col("on").is_null(), "other events", said, "state")

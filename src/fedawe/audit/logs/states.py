@@ -93,9 +93,10 @@ def meanings(
 
 
 def intervals(rows: pl.DataFrame, first: int, last: int, findings: list[Finding]) -> pl.DataFrame:
-    """Events (client, start, on) as intervals (client, start, end): from each beginning to the client's next event.
+    """Events (client, start, on, unmet) as intervals (client, start, end): from each beginning to the next event.
 
-    A client whose first event is an end was available since the log began; one whose last is a beginning still is.
+    A client whose first event is an end was available since the log began, unless a requirement is unmet there; one
+    whose last is a beginning still is.
     """
     after = last + 1  # the last moment of the log belongs to it
     rows = rows.sort("client", "start", maintain_order=True)
@@ -104,7 +105,7 @@ def intervals(rows: pl.DataFrame, first: int, last: int, findings: list[Finding]
         open=pl.col("start").shift(-1).over("client").is_null(),
         new=pl.col("start").shift(1).over("client").is_null(),
     )
-    before = rows.filter(pl.col("new") & ~pl.col("on") & (pl.col("start") > first))
+    before = rows.filter(pl.col("new") & ~pl.col("on") & ~pl.col("unmet") & (pl.col("start") > first))
     begun = rows.filter(pl.col("on"))
     still = int(begun["open"].sum())
     if still:
