@@ -531,6 +531,42 @@ def test_sqlite_is_read_by_a_query_as_the_same_rows_of_a_csv(tmp_path, name):
         logs.read(tmp_path / name)
 
 
+def in_sqlite(folder, rows):
+    with contextlib.closing(sqlite3.connect(folder / "fleet.sqlite")) as database:
+        database.execute("CREATE TABLE log (client TEXT, timestamp TEXT)")
+        database.executemany("INSERT INTO log VALUES (?, ?)", rows)
+        database.commit()
+    return folder / "fleet.sqlite"
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["007", "7", "0012"],
+        ["1e5", "100000", "2e3"],
+        ["12345678901234567890", "12345678901234567891"],
+        [*map(str, range(10_050)), "phone"],  # a name after all rows by which types are guessed
+    ],
+    ids=["leading zeros", "like powers", "long", "a late name"],
+)
+def test_a_query_does_not_change_the_names_of_clients(tmp_path, names):
+    rows = [(c, iso(ZERO + n)) for n, c in enumerate(names)]
+    (tmp_path / "log.csv").write_text(csv(["client", "timestamp"], rows))
+    query, plain = "SELECT client, timestamp FROM log", logs.read(tmp_path / "log.csv")
+    assert set(plain.clients) == set(names)
+    for path in (tmp_path / "log.csv", in_sqlite(tmp_path, rows)):
+        assert logs.read(path, query=query).clients == plain.clients
+
+
+def test_a_query_may_count_with_columns_of_numbers(tmp_path):
+    rows = [(n % 3, ZERO + 600 * n, level, n / 10) for n, level in enumerate([*"12345", "6.50", "1e-05", ""])]
+    (tmp_path / "log.csv").write_text(csv(["id", "at", "level", "x"], rows))
+    query = "SELECT id + 1 AS client, at AS timestamp FROM log WHERE level > 2.5 AND x < 0.55"
+    log = logs.read(tmp_path / "log.csv", query=query)
+    assert log.clients == ("1", "2", "3")
+    assert log.trace.on.astype(int).tolist() == [[0, 0, 1], [1, 0, 0], [0, 1, 0], [0, 0, 1]]
+
+
 def test_offsets_of_every_kind(tmp_path):
     rows = []
     for n, (c, at) in enumerate(CHECKINS):
