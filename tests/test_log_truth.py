@@ -496,6 +496,16 @@ def test_rows_of_several_files_are_told_with_their_file(tmp_path):
     assert "(row 1 of b.csv, as 'never')" in found["unreadable times"].text
 
 
+def test_a_file_of_a_rotated_log_may_have_ends_alone(tmp_path):
+    rows = [(c, iso(at), word) for at, c, word in EVENTS]
+    rows[0:0] = [("a", iso(ZERO), "disconnected"), ("b", iso(ZERO), "disconnected")]
+    for name, part in (("a.csv", rows[:2]), ("b.csv", rows[2:])):
+        (tmp_path / name).write_text(csv(["client", "timestamp", "state"], part))
+    assert np.array_equal(logs.read(tmp_path).trace.on, TRUTH)
+    with pytest.raises(UserError, match=r"is available \(it has 'disconnected'\); say"):
+        logs.read(tmp_path / "a.csv")
+
+
 def test_a_log_read_in_batches_is_the_log_read_at_once(tmp_path, monkeypatch):
     from fedawe.audit.logs import rows
 

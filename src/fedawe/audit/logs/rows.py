@@ -7,10 +7,10 @@ from pathlib import Path
 import polars as pl
 
 from fedawe.audit.logs.clocks import SECOND, clients_of, wrong_clocks
-from fedawe.audit.logs.findings import SHOWN, UNREADABLE, Finding, counted, shown, some
+from fedawe.audit.logs.findings import SHOWN, UNREADABLE, Finding, counted, shown
 from fedawe.audit.logs.names import alike, outside, without_rows
 from fedawe.audit.logs.span import Span
-from fedawe.audit.logs.states import closed, intervals, meanings
+from fedawe.audit.logs.states import Words, closed
 from fedawe.audit.logs.streams import batches
 from fedawe.audit.logs.tables import Columns, Table
 from fedawe.audit.logs.times import EARLIEST, EMPTY, FAR, LATEST, RELATIVE, Times
@@ -145,21 +145,23 @@ def read_rows(
     codes: dict[str, int] = {}
     before: set[str] = set()
     parts: list[pl.DataFrame] = []
-    words: dict[str, bool] = {}
+    words = None if table.state is None else Words(table.state, columns.on, columns.off, path)
     total = 0
     for batch in _batches(tables, files, times):
         total += len(batch)
         work.rows = times.settle(batch, table.times)
         if span is None:
             span = Span.of(since, until, times.zone, times.relative)
-        if table.state is not None:
-            _understand(work, table, columns, words, path)
+        if words is not None:
+            work.rows = words.understood(work.rows)
         _leave_out_unreadable(work, table, columns, times)
         if table.state is None:  # an interval that began before --since is known by its first event alone
             before |= _cut(work, table, span)
         parts.append(_coded(work.rows, codes, [*table.times, *(["on", "unmet"] if table.state is not None else [])]))
     if not total:
         raise UserError(f"{path}: is empty: no row under the header")
+    if words is not None:
+        words.check()
     findings = [*_merged(tables), *times.findings(), *work.findings()]
     rows = pl.concat(parts)
     work.check(path, total, len(rows))
@@ -168,8 +170,9 @@ def read_rows(
     gone = sorted(set(work.reasons) - set(names))
     findings += [*without_rows(gone, work.reasons), *outside(before - set(names) - set(gone)), *alike([*names, *gone])]
     count, between = len(rows), _between(rows, table.times[-1], files)
-    if "on" in rows.columns:
-        rows = _as_intervals(rows, words, span or Span(), table, findings)
+    if words is not None:
+        rows = words.intervals(rows, findings)
+        rows = _within(rows, span or Span()) if "end" in rows.columns else rows
         if rows.is_empty():
             raise UserError(f"{path}: no interval of {total:,} events is in the time asked for")
     elif "end" in rows.columns:
@@ -219,29 +222,8 @@ def _coded(rows: pl.DataFrame, codes: dict[str, int], columns: list[str]) -> pl.
     return rows.select("row", client, *columns)
 
 
-def _understand(work: _Sorting, table: Table, columns: Columns, words: dict[str, bool], path: Path) -> None:
-    """The words of the column of states as `on`: true, false, or null where they mean neither."""
-    different = work.rows["state"].drop_nulls().unique(maintain_order=True).to_list()
-    new = [word for word in different if word not in words]
-    if new:
-        words |= meanings(new, str(table.state), columns.on, columns.off, path, first=not words)
-    on = pl.col("state").replace_strict(list(words), list(words.values()), default=None, return_dtype=pl.Boolean)
-    work.rows = work.rows.with_columns(on=on)
-
-
-def _as_intervals(
-    rows: pl.DataFrame, words: dict[str, bool], span: Span, table: Table, findings: list[Finding]
-) -> pl.DataFrame:
-    """Events as intervals within the span; check-ins if there are beginnings only."""
-    begin, end = ([word for word, on in words.items() if on is side] for side in (True, False))
-    column = shown(str(table.state))
-    if not end:
-        text = f"the column {column!r} has beginnings only ({some(begin)}); each row was read as a check-in"
-        findings.append(Finding("events", len(rows), text))
-        return rows.filter("on").drop("on", "unmet")
-    text = f"the column {column!r} was read as events: {some(begin)} begins and {some(end)} ends an interval"
-    findings.append(Finding("events", len(rows), text))
-    rows = intervals(rows, int(rows["start"].min()), int(rows["start"].max()), findings)  # type: ignore[arg-type]
+def _within(rows: pl.DataFrame, span: Span) -> pl.DataFrame:
+    """The parts of intervals that are within the span."""
     if span.since is not None:
         rows = rows.with_columns(start=pl.max_horizontal("start", pl.lit(round(span.since * SECOND))))
     if span.until is not None:
