@@ -417,6 +417,24 @@ def test_a_session_that_began_before_the_log_or_before_since(tmp_path):
     assert later.trace.on.astype(int).T.tolist() == [[1] * 4, [1] * 3 + [0]]
 
 
+def test_a_log_of_events_covers_the_time_in_which_nobody_is_available(tmp_path):
+    """From the first event until the last: these clients are known to be offline from 00:00 and from 23:00."""
+    hours = [(0, "a", "offline"), (0, "b", "offline"), (20, "a", "online"), (21, "b", "online")]
+    hours += [(22, "a", "offline"), (23, "b", "offline"), (24, "a", "offline")]
+    path = tmp_path / "log.csv"
+    path.write_text(csv(["client", "timestamp", "state"], [(c, iso(ZERO + 3600 * h), w) for h, c, w in hours]))
+    log = logs.read(path, round_length="1h")
+    assert log.clock.when(0) == "2024-05-01 00:00"
+    assert log.trace.on.sum(0).tolist() == [2, 2]
+    assert np.flatnonzero(log.trace.on.any(1)).tolist() == [20, 21, 22]
+    assert log.trace.rounds == 24
+    assert kinds(log)["gaps"].count == 2
+    part = logs.read(path, round_length="1h", since=iso(ZERO + 3600 * 18), until=iso(ZERO + 3600 * 22))
+    assert part.trace.on.astype(int).T.tolist() == [[0, 0, 1, 1], [0, 0, 0, 1]]
+    path.write_text(csv(["client", "timestamp", "state"], [(c, 3600 * h, w) for h, c, w in hours]))
+    assert np.array_equal(logs.read(path, round_length="1h").trace.on, log.trace.on)
+
+
 def test_an_event_that_does_not_meet_a_requirement_ends_the_interval(tmp_path):
     rows = [
         ("a", iso(ZERO), "connected", 1),

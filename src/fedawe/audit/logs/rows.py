@@ -31,6 +31,7 @@ class Rows:
     findings: list[Finding]
     count: int  # rows of the log that are used
     between: str  # its first and its last date, with their rows
+    covered: tuple[int, int] | None = None  # of events: from the first until the last, also if no client is available
 
 
 @dataclass
@@ -169,16 +170,17 @@ def read_rows(
     _look_at_order(rows, names, times.relative, findings, files)
     gone = sorted(set(work.reasons) - set(names))
     findings += [*without_rows(gone, work.reasons), *outside(before - set(names) - set(gone)), *alike([*names, *gone])]
-    count, between = len(rows), _between(rows, table.times[-1], files)
+    count, between, covered = len(rows), _between(rows, table.times[-1], files), None
     if words is not None:
-        rows = words.intervals(rows, findings)
-        rows = _within(rows, span or Span()) if "end" in rows.columns else rows
+        events, rows = rows, words.intervals(rows, findings)
+        if "end" in rows.columns:
+            covered, rows = _covered(events, span or Span()), _within(rows, span or Span())
         if rows.is_empty():
             raise UserError(f"{path}: no interval of {total:,} events is in the time asked for")
     elif "end" in rows.columns:
         after = int(rows.select(pl.max_horizontal(pl.col("start") + 1, "end").max()).item())
         rows = closed(rows, after if span is None or span.until is None else round(span.until * SECOND), findings)
-    return Rows(rows.drop("row"), [*names, *gone], times.relative, findings, count, between)
+    return Rows(rows.drop("row"), [*names, *gone], times.relative, findings, count, between, covered)
 
 
 def _between(rows: pl.DataFrame, reach: str, files: Sequence[Path]) -> str:
@@ -220,6 +222,13 @@ def _coded(rows: pl.DataFrame, codes: dict[str, int], columns: list[str]) -> pl.
         codes.setdefault(name, len(codes))
     client = rows["client"].replace_strict(list(codes), list(codes.values()), return_dtype=pl.UInt32)
     return rows.select("row", client, *columns)
+
+
+def _covered(events: pl.DataFrame, span: Span) -> tuple[int, int]:
+    """From when until when the states of clients are known: between the first event and the last, within the span."""
+    first, last = (int(at) for at in events.select(pl.min("start"), last=pl.max("start")).row(0))
+    since = first if span.since is None else max(first, round(span.since * SECOND))
+    return since, last if span.until is None else min(last, round(span.until * SECOND))
 
 
 def _within(rows: pl.DataFrame, span: Span) -> pl.DataFrame:
