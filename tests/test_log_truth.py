@@ -417,6 +417,28 @@ def test_a_session_that_began_before_the_log_or_before_since(tmp_path):
     assert later.trace.on.astype(int).T.tolist() == [[1] * 4, [1] * 3 + [0]]
 
 
+def test_events_and_intervals_have_the_same_clients_in_a_part_of_the_log(tmp_path):
+    day, part = 86400, {"since": iso(ZERO + 2 * 86400), "until": iso(ZERO + 3 * 86400), "round_length": "1h"}
+    spans = [("a", 0, 3600), ("b", day, 2 * day + 7200), ("c", 2 * day + 3600, 4 * day), ("d", 3 * day, 3 * day + 60)]
+    words = [row for c, s, e in spans for row in ((c, iso(ZERO + s), "online"), (c, iso(ZERO + e), "offline"))]
+    offline = [("e", iso(ZERO + at), "offline") for at in (0, 2 * day)]  # known to be offline in this part
+    for name, header, rows in (
+        ("spans.csv", ["client", "start", "end"], [(c, iso(ZERO + s), iso(ZERO + e)) for c, s, e in spans]),
+        ("events.csv", ["client", "timestamp", "state"], words + offline),
+    ):
+        (tmp_path / name).write_text(csv(header, sorted(rows, key=lambda row: row[1])))
+    one, other = (logs.read(tmp_path / name, **part) for name in ("spans.csv", "events.csv"))
+    assert one.clients == ("b", "c")
+    assert other.clients == ("b", "c", "e")
+    assert np.array_equal(one.trace.on, other.trace.on[:, :2])
+    assert not other.trace.on[:, 2].any()
+    same = ("before --since", "after --until", "cut at --since", "cut at --until", "clients outside")
+    assert [kinds(one)[kind].count for kind in same] == [kinds(other)[kind].count for kind in same] == [1, 1, 1, 1, 2]
+    assert kinds(other)["before --since"].text == "1 interval dated before --since (row 1); left out"
+    (tmp_path / "ons.csv").write_text(csv(["client", "timestamp", "state"], [r for r in words if r[2] == "online"]))
+    assert logs.read(tmp_path / "ons.csv", **part).clients == ("c",)
+
+
 def test_a_log_of_events_covers_the_time_in_which_nobody_is_available(tmp_path):
     """From the first event until the last: these clients are known to be offline from 00:00 and from 23:00."""
     hours = [(0, "a", "offline"), (0, "b", "offline"), (20, "a", "online"), (21, "b", "online")]
