@@ -268,6 +268,20 @@ def test_ways_to_write_a_time(tmp_path, text, seconds):
     assert log.clock.start == seconds
 
 
+def test_seconds_since_1970_by_a_format_are_in_no_time_zone(tmp_path):
+    log = read(tmp_path, HEAD + f"a,@{START}\nb,@{START + 600}\n", time_format="@%s", **BERLIN)
+    assert log.clock.start == START
+    assert "time zone" not in kinds(log)
+
+
+def test_names_of_time_zones_are_refused_or_written_out(tmp_path):
+    path = write(tmp_path, HEAD + "a,2024-05-01 08:00 UTC\n")
+    with pytest.raises(UserError, match=r"--time-format .*%Z.* may mean several; read an offset with %z, or") as caught:
+        logs.read(path, time_format="%Y-%m-%d %H:%M %Z", **BERLIN)
+    assert "\n" not in str(caught.value)
+    assert logs.read(path, time_format="%Y-%m-%d %H:%M UTC").clock.start == START
+
+
 def test_a_format_is_all_that_is_tried_and_named_where_it_fails(tmp_path):
     path = write(tmp_path, HEAD + "a,01/05/2024\nb,1714550400\n")
     found = kinds(logs.read(path, time_format="%d/%m/%Y"))

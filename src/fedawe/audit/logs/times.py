@@ -78,9 +78,11 @@ class Times:
     def _text(self, text: pl.Expr) -> tuple[pl.Expr, pl.Expr]:
         if self.format is not None:
             given = text.str.to_datetime(self.format, strict=False, time_unit="us")
-            if not any(code in self.format for code in ("%z", "%:z", "%#z", "%+")):
+            codes = self.format.replace("%%", "")
+            zoned = any(code in codes for code in ("%z", "%:z", "%#z", "%+"))
+            if not zoned and "%s" not in codes:
                 return given, pl.lit(None, dtype=pl.Int64)
-            utc = given.dt.convert_time_zone("UTC").dt.replace_time_zone(None)
+            utc = given.dt.convert_time_zone("UTC").dt.replace_time_zone(None) if zoned else given  # %s is since 1970
             return utc, pl.when(utc.is_not_null()).then(pl.lit(0, dtype=pl.Int64))
         said = text.str.extract(rf":\d{{2}}(?:[.,]\d+)?\s*({OFFSET})$")
         bare = text.str.replace(rf"(:\d{{2}}(?:[.,]\d+)?)\s*{OFFSET}$", "$1")
