@@ -15,6 +15,7 @@ import fedawe
 from fedawe.audit import Log, audit, describe, gate, logs, periods, read_roster, whatif
 from fedawe.audit.dealt import dealt, digits, groups_of, labels_of
 from fedawe.audit.logs import Clock, Reader
+from fedawe.audit.logs.times import Times
 from fedawe.audit.recommend import Candidate, choose
 from fedawe.availability.trace import Trace
 from fedawe.cli.audit import Audit
@@ -222,6 +223,19 @@ def test_a_table_speaks_of_clients_that_the_log_has_never_seen(known, tmp_path):
     wrong = read_roster(tmp_path / "clients.csv")
     with pytest.raises(UserError, match="column 'enrolled' of client unseen: cannot read the time 'soon'"):
         logs.read(path, roster=wrong.clients, enrolled=wrong.enrolled)
+
+
+def test_dates_of_a_table_are_read_at_once(tmp_path, monkeypatch):
+    """Each took milliseconds, and a table may have thousands."""
+    calls, settle = [], Times.settle
+    monkeypatch.setattr(Times, "settle", lambda *given: calls.append(1) or settle(*given))
+    on = np.zeros((DAY, 50), dtype=bool)
+    on[-1] = True
+    log_of(on).save(tmp_path / "t.npz")
+    said = {f"c{n:03d}": (f"2024-04-29T00:{n:02d}", "2024-05-03") for n in range(50)}
+    log = logs.read(tmp_path / "t.npz", enrolled=said)
+    assert log.trace.known.argmax(0).tolist() == [-(-n // 10) for n in range(50)]
+    assert len(calls) == 1
 
 
 def test_a_client_that_is_available_after_it_left_has_the_rate_of_all_this_time(tmp_path):

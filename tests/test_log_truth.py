@@ -536,6 +536,12 @@ def test_rows_of_several_files_are_told_with_their_file(tmp_path):
     assert "(row 1 of b.csv, as 'never')" in found["unreadable times"].text
 
 
+def test_one_file_named_twice_is_refused_however_many_there_are(tmp_path):
+    (path,), _ = checkins()(tmp_path)
+    with pytest.raises(UserError, match="is named twice"):
+        logs.read([path] * 10_001)
+
+
 def test_a_file_of_a_rotated_log_may_have_ends_alone(tmp_path):
     rows = [(c, iso(at), word) for at, c, word in EVENTS]
     rows[0:0] = [("a", iso(ZERO), "disconnected"), ("b", iso(ZERO), "disconnected")]

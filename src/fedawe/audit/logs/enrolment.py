@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedawe.audit.logs.findings import Finding, counted, shown, some
-from fedawe.audit.logs.times import EARLIEST, LATEST, moment
+from fedawe.audit.logs.times import EARLIEST, LATEST, moment, moments
 from fedawe.availability.clock import Clock
 from fedawe.availability.dynamics import Mask
 from fedawe.core.errors import UserError
@@ -37,11 +37,13 @@ def enrolment(
     """
     T, m = on.shape
     begin, end, outages = _guessed(on, clock) if guess else (np.zeros(m, dtype=np.int64), np.full(m, T), [])
+    written = {text for name in names for text in said.get(name, ()) if text is not None}
+    read = moments(written, clock.timezone)
     for n, name in enumerate(names):
         if name in said:
             enrolled, left = said[name]
-            begin[n] = 0 if enrolled is None else _round(enrolled, "enrolled", name, clock, T)
-            end[n] = T if left is None else max(_round(left, "left", name, clock, T), begin[n])
+            begin[n] = 0 if enrolled is None else _round(enrolled, read, "enrolled", name, clock, T)
+            end[n] = T if left is None else max(_round(left, read, "left", name, clock, T), begin[n])
     ever, first, last = on.any(0), on.argmax(0), T - 1 - on[::-1].argmax(0)
     outside = [names[n] for n in np.flatnonzero(ever & ((first < begin) | (last >= end))).tolist()]
     begin, end = np.where(ever, np.minimum(begin, first), begin), np.where(ever, np.maximum(end, last + 1), end)
@@ -102,10 +104,13 @@ def _at_once(last: Ints, gone: Mask, width: int, m: int) -> Mask:
     return out
 
 
-def _round(text: str, column: str, name: str, clock: Clock, T: int) -> int:
-    """The first round that begins at that moment or later."""
-    at, dated = moment(text, f"the column {column!r} of client {shown(name)}", clock.timezone)
-    has = f"the column {column!r} of client {shown(name)} has"
+def _round(
+    text: str, read: Mapping[str, tuple[float, bool] | None], column: str, name: str, clock: Clock, T: int
+) -> int:
+    """The first round that begins at that moment or later; `read` has what each text says."""
+    whose = f"the column {column!r} of client {shown(name)}"
+    at, dated = read[text] or moment(text, whose, clock.timezone)  # which refuses it
+    has = f"{whose} has"
     if dated and clock.start is None:
         raise UserError(
             f"{has} the date {shown(text)!r}, but times here count from the beginning; give a number of seconds"
