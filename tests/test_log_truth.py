@@ -542,6 +542,18 @@ def test_one_file_named_twice_is_refused_however_many_there_are(tmp_path):
         logs.read([path] * 10_001)
 
 
+def test_events_at_the_same_time_in_a_file_written_newest_first(tmp_path):
+    """a is restarted after an hour, and b goes offline at once; c is in a file in order of time."""
+    rows = [("a", 0, "online"), ("b", 600, "online"), ("b", 600, "offline")]
+    rows += [("a", 3600, "offline"), ("a", 3600, "online"), ("a", 7200, "offline")]
+    other = [("c", 0, "online"), ("c", 600, "offline"), ("c", 600, "online"), ("c", 7200, "offline")]
+    for name, found in (("a.csv", rows[::-1]), ("b.csv", other)):
+        text = csv(["client", "timestamp", "state"], [(c, iso(ZERO + at), word) for c, at, word in found])
+        (tmp_path / name).write_text(text)
+    on = logs.read(tmp_path).trace.on
+    assert on.astype(int).T.tolist() == [[1] * 12, [0] * 12, [1] * 12]
+
+
 def test_a_file_of_a_rotated_log_may_have_ends_alone(tmp_path):
     rows = [(c, iso(at), word) for at, c, word in EVENTS]
     rows[0:0] = [("a", iso(ZERO), "disconnected"), ("b", iso(ZERO), "disconnected")]

@@ -82,7 +82,7 @@ def read_rows(
     _look_at_order(rows, names, times.relative, findings, files)
     count, between, covered = len(rows), _between(rows, table.times[-1], files), None
     if words is not None:
-        events, rows, before = rows, words.intervals(rows, findings), set(names)
+        events, rows, before = rows, words.intervals(_oldest_first(rows), findings), set(names)
         if "end" in rows.columns:
             covered = _covered(events, span or Span())
         rows, names = _part(rows, events, names, span or Span(), files, findings)
@@ -135,6 +135,15 @@ def _coded(rows: pl.DataFrame, codes: dict[str, int], columns: list[str]) -> pl.
         codes.setdefault(name, len(codes))
     client = rows["client"].replace_strict(list(codes), list(codes.values()), return_dtype=pl.UInt32)
     return rows.select("row", client, *columns)
+
+
+def _oldest_first(rows: pl.DataFrame) -> pl.DataFrame:
+    """Files whose times descend are turned round: of two events at the same time, the one below happened first."""
+    file, row = pl.col("row") // FILE, pl.col("row")
+    descends = pl.col("start").diff().sign().sum().over(file) < 0
+    if not rows.select(descends.any()).item():
+        return rows
+    return rows.sort(pl.when(descends).then((2 * file + 1) * FILE - row).otherwise(row))
 
 
 def _covered(events: pl.DataFrame, span: Span) -> tuple[int, int]:
