@@ -17,6 +17,7 @@ import fedawe
 from fedawe.audit import Log, audit, describe, gate, logs, periods, read_roster, whatif
 from fedawe.audit.dealt import dealt, digits, groups_of, labels_of
 from fedawe.audit.logs import Clock, Reader
+from fedawe.audit.logs.times import Times
 from fedawe.audit.recommend import Candidate, choose
 from fedawe.availability.trace import Trace
 from fedawe.cli.audit import Audit
@@ -226,15 +227,48 @@ def test_a_table_speaks_of_clients_that_the_log_has_never_seen(known, tmp_path):
         logs.read(path, roster=wrong.clients, enrolled=wrong.enrolled)
 
 
+def test_dates_of_a_table_are_read_at_once(tmp_path, monkeypatch):
+    """Each took milliseconds, and a table may have thousands."""
+    calls, settle = [], Times.settle
+    monkeypatch.setattr(Times, "settle", lambda *given: calls.append(1) or settle(*given))
+    on = np.zeros((DAY, 50), dtype=bool)
+    on[-1] = True
+    log_of(on).save(tmp_path / "t.npz")
+    said = {f"c{n:03d}": (f"2024-04-29T00:{n:02d}", "2024-05-03") for n in range(50)}
+    log = logs.read(tmp_path / "t.npz", enrolled=said)
+    assert log.trace.known.argmax(0).tolist() == [-(-n // 10) for n in range(50)]
+    assert len(calls) == 1
+
+
+def test_a_client_that_is_available_after_it_left_has_the_rate_of_all_this_time(tmp_path):
+    """Rounds in which it is available alone would make its rate 1."""
+    on = np.zeros((DAY * 3, 2), dtype=bool)
+    on[:, 0] = True
+    on[DAY : DAY * 2 : 10, 1] = True
+    log_of(on).save(tmp_path / "t.npz")
+    log = logs.read(tmp_path / "t.npz", enrolled={"c001": (None, "2024-04-29T12:00")})
+    last = int(np.flatnonzero(on[:, 1])[-1])
+    assert log.trace.known[:, 1].tolist() == [t <= last for t in range(len(on))]
+    found = {one.kind: one for one in log.findings}
+    assert "1 client available before enrolling or after leaving (c001)" in found["outside enrolment"].text
+    assert "as the table of clients says" not in found["left"].text
+
+
 def test_a_table_speaks_of_traces_with_a_clock_and_of_no_others(tmp_path):
     on = np.random.default_rng(0).random((DAY * 3, 4)) < 0.5
     on[DAY:, 1] = False
+    on[:3, 0] = False
     said = {"c000": ("2024-04-30", None), "c001": (None, "2024-04-30")}
     log_of(on).save(tmp_path / "t.npz")
     log = logs.read(tmp_path / "t.npz", enrolled=said)
-    assert log.trace.known[:, 0].tolist() == [bool(on[t, 0]) or t >= DAY for t in range(len(on))]
+    first = int(on[:, 0].argmax())
+    assert 0 < first < DAY
+    assert log.trace.known[:, 0].tolist() == [t >= first for t in range(len(on))]
     assert log.trace.known[:, 1].tolist() == [t < DAY for t in range(len(on))]
     assert {"enrolled late", "left", "outside enrolment"} == {one.kind for one in log.findings}
+    for when in (("20240430", None), (None, "20240430"), (None, "-1")):
+        with pytest.raises(UserError, match=r"of client c000 has .*: as a number that is seconds since 1970; write a"):
+            logs.read(tmp_path / "t.npz", enrolled={"c000": when})
     Trace(on).save(tmp_path / "bare.npz")
     with pytest.raises(UserError, match="is a trace without a clock; leave out the columns 'enrolled' and 'left'"):
         logs.read(tmp_path / "bare.npz", enrolled={"0": ("2024-04-30", None)})

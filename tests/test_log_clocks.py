@@ -268,6 +268,20 @@ def test_ways_to_write_a_time(tmp_path, text, seconds):
     assert log.clock.start == seconds
 
 
+def test_seconds_since_1970_by_a_format_are_in_no_time_zone(tmp_path):
+    log = read(tmp_path, HEAD + f"a,@{START}\nb,@{START + 600}\n", time_format="@%s", **BERLIN)
+    assert log.clock.start == START
+    assert "time zone" not in kinds(log)
+
+
+def test_names_of_time_zones_are_refused_or_written_out(tmp_path):
+    path = write(tmp_path, HEAD + "a,2024-05-01 08:00 UTC\n")
+    with pytest.raises(UserError, match=r"--time-format .*%Z.* may mean several; read an offset with %z, or") as caught:
+        logs.read(path, time_format="%Y-%m-%d %H:%M %Z", **BERLIN)
+    assert "\n" not in str(caught.value)
+    assert logs.read(path, time_format="%Y-%m-%d %H:%M UTC").clock.start == START
+
+
 def test_a_format_is_all_that_is_tried_and_named_where_it_fails(tmp_path):
     path = write(tmp_path, HEAD + "a,01/05/2024\nb,1714550400\n")
     found = kinds(logs.read(path, time_format="%d/%m/%Y"))
@@ -297,7 +311,9 @@ def test_a_table_says_when_phones_belonged_to_the_fleet(tmp_path):
     said = {"0": ("2024-03-30T03:00", "2024-03-31")}
     log = logs.read(path, rule="wifi", round_length="1h", days=2, roster=["0", "1"], enrolled={**said, "1": said["0"]})
     assert log.trace.known[:, 1].tolist() == [3 <= t < 24 for t in range(48)]
-    assert log.trace.known[:, 0].tolist() == [3 <= t < 24 or bool(log.trace.on[t, 0]) for t in range(48)]
+    last = int(np.flatnonzero(log.trace.on[:, 0])[-1])
+    assert last > 24
+    assert log.trace.known[:, 0].tolist() == [3 <= t <= last for t in range(48)]
     assert kinds(log)["outside enrolment"].count == 1
 
 

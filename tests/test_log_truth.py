@@ -417,6 +417,94 @@ def test_a_session_that_began_before_the_log_or_before_since(tmp_path):
     assert later.trace.on.astype(int).T.tolist() == [[1] * 4, [1] * 3 + [0]]
 
 
+def test_events_and_intervals_have_the_same_clients_in_a_part_of_the_log(tmp_path):
+    day, part = 86400, {"since": iso(ZERO + 2 * 86400), "until": iso(ZERO + 3 * 86400), "round_length": "1h"}
+    spans = [("a", 0, 3600), ("b", day, 2 * day + 7200), ("c", 2 * day + 3600, 4 * day), ("d", 3 * day, 3 * day + 60)]
+    words = [row for c, s, e in spans for row in ((c, iso(ZERO + s), "online"), (c, iso(ZERO + e), "offline"))]
+    offline = [("e", iso(ZERO + at), "offline") for at in (0, 2 * day)]  # known to be offline in this part
+    for name, header, rows in (
+        ("spans.csv", ["client", "start", "end"], [(c, iso(ZERO + s), iso(ZERO + e)) for c, s, e in spans]),
+        ("events.csv", ["client", "timestamp", "state"], words + offline),
+    ):
+        (tmp_path / name).write_text(csv(header, sorted(rows, key=lambda row: row[1])))
+    one, other = (logs.read(tmp_path / name, **part) for name in ("spans.csv", "events.csv"))
+    assert one.clients == ("b", "c")
+    assert other.clients == ("b", "c", "e")
+    assert np.array_equal(one.trace.on, other.trace.on[:, :2])
+    assert not other.trace.on[:, 2].any()
+    same = ("before --since", "after --until", "cut at --since", "cut at --until", "clients outside")
+    assert [kinds(one)[kind].count for kind in same] == [kinds(other)[kind].count for kind in same] == [1, 1, 1, 1, 2]
+    assert kinds(other)["before --since"].text == "1 interval dated before --since (row 1); left out"
+    (tmp_path / "ons.csv").write_text(csv(["client", "timestamp", "state"], [r for r in words if r[2] == "online"]))
+    assert logs.read(tmp_path / "ons.csv", **part).clients == ("c",)
+
+
+def test_a_log_of_events_covers_the_time_in_which_nobody_is_available(tmp_path):
+    """From the first event until the last: these clients are known to be offline from 00:00 and from 23:00."""
+    hours = [(0, "a", "offline"), (0, "b", "offline"), (20, "a", "online"), (21, "b", "online")]
+    hours += [(22, "a", "offline"), (23, "b", "offline"), (24, "a", "offline")]
+    path = tmp_path / "log.csv"
+    path.write_text(csv(["client", "timestamp", "state"], [(c, iso(ZERO + 3600 * h), w) for h, c, w in hours]))
+    log = logs.read(path, round_length="1h")
+    assert log.clock.when(0) == "2024-05-01 00:00"
+    assert log.trace.on.sum(0).tolist() == [2, 2]
+    assert np.flatnonzero(log.trace.on.any(1)).tolist() == [20, 21, 22]
+    assert log.trace.rounds == 24
+    assert kinds(log)["gaps"].count == 2
+    part = logs.read(path, round_length="1h", since=iso(ZERO + 3600 * 18), until=iso(ZERO + 3600 * 22))
+    assert part.trace.on.astype(int).T.tolist() == [[0, 0, 1, 1], [0, 0, 0, 1]]
+    path.write_text(csv(["client", "timestamp", "state"], [(c, 3600 * h, w) for h, c, w in hours]))
+    assert np.array_equal(logs.read(path, round_length="1h").trace.on, log.trace.on)
+
+
+def test_an_event_that_does_not_meet_a_requirement_ends_the_interval(tmp_path):
+    rows = [
+        ("a", iso(ZERO), "connected", 1),
+        ("b", iso(ZERO), "connected", 0),  # connected, but never as required
+        ("c", iso(ZERO + 1200), "connected", 0),  # no end of something that began before the log
+        ("a", iso(ZERO + 1800), "disconnected", 0),
+        ("c", iso(ZERO + 2400), "heartbeat", 1),
+        ("d", iso(ZERO + 2400), "disconnected", 0),
+        ("c", iso(ZERO + 3600), "heartbeat", 0),
+        ("c", iso(ZERO + 4200), "subscribed", 0),
+        ("b", iso(ZERO + 4799), "disconnected", 1),
+    ]
+    path = tmp_path / "log.csv"
+    path.write_text(csv(["client", "timestamp", "state", "charging"], rows))
+    log = logs.read(path, columns=Columns(require=("charging",)))
+    assert log.clients == ("a", "b", "c", "d")
+    assert log.trace.on.astype(int).T[:, :6].tolist() == [[1, 1, 1, 0, 0, 0], [0] * 6, [0, 0, 0, 0, 1, 1], [0] * 6]
+    assert not log.trace.on[6:].any()
+    said = "3 rows without charging (rows 2, 3, 7); read as the client being unavailable from then on"
+    assert kinds(log)["requirements"].text == said
+    path.write_text(csv(["client", "timestamp", "state", "charging"], [row for row in rows if row[2] == "connected"]))
+    beginnings = logs.read(path, columns=Columns(require=("charging",)))
+    assert beginnings.clients == ("a", "b", "c")
+    assert beginnings.trace.on.tolist() == [[True, False, False]]
+
+
+def test_a_requirement_never_adds_availability_also_by_what_if(tmp_path):
+    from fedawe.audit.logs import Reader
+    from fedawe.audit.whatif import default_algorithms, scenarios
+
+    draw = random.Random(0)
+    for n in range(20):
+        times = sorted(draw.randrange(0, 86400, 60) for _ in range(60))
+        rows = [
+            (f"c{draw.randrange(6)}", iso(ZERO + at), draw.choice(["online", "offline", "sync"]), draw.choice("01"))
+            for at in times
+        ]
+        (tmp_path / f"{n}.csv").write_text(csv(["client", "timestamp", "state", "charging"], rows))
+        reader = Reader((tmp_path / f"{n}.csv",))
+        every, some = reader.read(), reader.requiring(("charging",)).read()
+        assert every.clients == some.clients
+        later = round((some.clock.start - every.clock.start) / 600)
+        assert (some.trace.on <= every.trace.on[later : later + some.trace.rounds]).all()
+        rows = scenarios(reader, None, {"require": ["none", "charging"]}, default_algorithms())
+        assert rows[0].updates_per_day * rows[0].rounds >= rows[1].updates_per_day * rows[1].rounds
+        assert rows[1].updates_per_day == pytest.approx(some.trace.on.sum(1).mean() * 144)
+
+
 def test_beginnings_alone_are_check_ins(tmp_path):
     path = tmp_path / "log.csv"
     path.write_text(csv(["client", "timestamp", "state"], [(c, t, "connected") for c, t in ISO]))
@@ -446,6 +534,34 @@ def test_rows_of_several_files_are_told_with_their_file(tmp_path):
         (tmp_path / name).write_text(csv(["client", "timestamp"], rows))
     found = kinds(logs.read([tmp_path / "a.csv", tmp_path / "b.csv"]))
     assert "(row 1 of b.csv, as 'never')" in found["unreadable times"].text
+
+
+def test_one_file_named_twice_is_refused_however_many_there_are(tmp_path):
+    (path,), _ = checkins()(tmp_path)
+    with pytest.raises(UserError, match="is named twice"):
+        logs.read([path] * 10_001)
+
+
+def test_events_at_the_same_time_in_a_file_written_newest_first(tmp_path):
+    """a is restarted after an hour, and b goes offline at once; c is in a file in order of time."""
+    rows = [("a", 0, "online"), ("b", 600, "online"), ("b", 600, "offline")]
+    rows += [("a", 3600, "offline"), ("a", 3600, "online"), ("a", 7200, "offline")]
+    other = [("c", 0, "online"), ("c", 600, "offline"), ("c", 600, "online"), ("c", 7200, "offline")]
+    for name, found in (("a.csv", rows[::-1]), ("b.csv", other)):
+        text = csv(["client", "timestamp", "state"], [(c, iso(ZERO + at), word) for c, at, word in found])
+        (tmp_path / name).write_text(text)
+    on = logs.read(tmp_path).trace.on
+    assert on.astype(int).T.tolist() == [[1] * 12, [0] * 12, [1] * 12]
+
+
+def test_a_file_of_a_rotated_log_may_have_ends_alone(tmp_path):
+    rows = [(c, iso(at), word) for at, c, word in EVENTS]
+    rows[0:0] = [("a", iso(ZERO), "disconnected"), ("b", iso(ZERO), "disconnected")]
+    for name, part in (("a.csv", rows[:2]), ("b.csv", rows[2:])):
+        (tmp_path / name).write_text(csv(["client", "timestamp", "state"], part))
+    assert np.array_equal(logs.read(tmp_path).trace.on, TRUTH)
+    with pytest.raises(UserError, match=r"is available \(it has 'disconnected'\); say"):
+        logs.read(tmp_path / "a.csv")
 
 
 def test_a_log_read_in_batches_is_the_log_read_at_once(tmp_path, monkeypatch):
@@ -481,6 +597,42 @@ def test_sqlite_is_read_by_a_query_as_the_same_rows_of_a_csv(tmp_path, name):
             logs.read(tmp_path / name, query=wrong)
     with pytest.raises(UserError, match="--query"):
         logs.read(tmp_path / name)
+
+
+def in_sqlite(folder, rows):
+    with contextlib.closing(sqlite3.connect(folder / "fleet.sqlite")) as database:
+        database.execute("CREATE TABLE log (client TEXT, timestamp TEXT)")
+        database.executemany("INSERT INTO log VALUES (?, ?)", rows)
+        database.commit()
+    return folder / "fleet.sqlite"
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["007", "7", "0012"],
+        ["1e5", "100000", "2e3"],
+        ["12345678901234567890", "12345678901234567891"],
+        [*map(str, range(10_050)), "phone"],  # a name after all rows by which types are guessed
+    ],
+    ids=["leading zeros", "like powers", "long", "a late name"],
+)
+def test_a_query_does_not_change_the_names_of_clients(tmp_path, names):
+    rows = [(c, iso(ZERO + n)) for n, c in enumerate(names)]
+    (tmp_path / "log.csv").write_text(csv(["client", "timestamp"], rows))
+    query, plain = "SELECT client, timestamp FROM log", logs.read(tmp_path / "log.csv")
+    assert set(plain.clients) == set(names)
+    for path in (tmp_path / "log.csv", in_sqlite(tmp_path, rows)):
+        assert logs.read(path, query=query).clients == plain.clients
+
+
+def test_a_query_may_count_with_columns_of_numbers(tmp_path):
+    rows = [(n % 3, ZERO + 600 * n, level, n / 10) for n, level in enumerate([*"12345", "6.50", "1e-05", ""])]
+    (tmp_path / "log.csv").write_text(csv(["id", "at", "level", "x"], rows))
+    query = "SELECT id + 1 AS client, at AS timestamp FROM log WHERE level > 2.5 AND x < 0.55"
+    log = logs.read(tmp_path / "log.csv", query=query)
+    assert log.clients == ("1", "2", "3")
+    assert log.trace.on.astype(int).tolist() == [[0, 0, 1], [1, 0, 0], [0, 1, 0], [0, 0, 1]]
 
 
 def test_offsets_of_every_kind(tmp_path):

@@ -81,6 +81,11 @@ class Reader:
             raise UserError(f"--time-unit {self.time_unit}: expected one of {', '.join(NAMED)}")
         if self.time_unit is not None and self.time_format is not None:
             raise UserError("--time-unit is for numbers and --time-format for text; omit one of them")
+        if "%Z" in (self.time_format or "").replace("%%", ""):
+            raise UserError(
+                f"--time-format {self.time_format}: the name of a time zone (%Z) may mean several; read an offset with "
+                "%z, or write the name itself, as in %H:%M CET, and say which it is with --timezone"
+            )
 
     @property
     def path(self) -> Path:

@@ -22,12 +22,14 @@ def laid_out(rows: Rows, names: list[str], clock: Clock, path: Path) -> tuple[Ma
     """Who was available in which round [T, m], the clock with its start set, and what is to be known of it.
 
     A check-in means the round it falls in; an interval [start, end) the rounds whose beginning it contains. Rounds are
-    laid from midnight of the first day.
+    laid from midnight of the first day. A log of events covers the time from the first of them to the last, other logs
+    that in which clients are available.
     """
     place = _positions(rows.names, names)
     length = round(clock.round_seconds * MICROSECONDS)
     start = rows.frame["start"].to_numpy()
-    origin = 0 if rows.relative else _origin(int(start.min()), length, clock.timezone)
+    first = int(start.min()) if rows.covered is None else rows.covered[0]
+    origin = 0 if rows.relative else _origin(first, length, clock.timezone)
     clock = Clock(clock.round_seconds, None if rows.relative else origin / MICROSECONDS, clock.timezone)
     if "end" in rows.frame.columns:
         on, findings = _from_intervals(rows, place, origin, length, path)
@@ -76,6 +78,8 @@ def _from_intervals(
         )
         findings.append(Finding("short intervals", short, text))
     T = max(int(end.max()), 1)
+    if rows.covered is not None:
+        T = max(T, -((origin - rows.covered[1]) // length))
     return available(client, begin, np.maximum(end, begin), _nobody(T + 1, len(rows.names), rows, path)), findings
 
 

@@ -3,7 +3,8 @@
 Where a table says it (columns `enrolled` and `left` of --groups), it is taken from there. Otherwise a client that is
 silent at the beginning or at the end of a log, for a day or more and for three times as long as ever in between, had
 not enrolled yet, or has left: for a memoryless client with n absences that happens by chance once in
-(n + 1)(n + 2)(n + 3) / 6 times. What is outside of a client's time is unknown.
+(n + 1)(n + 2)(n + 3) / 6 times. What is outside of a client's time is unknown; a client that is
+available before it enrolled or after it left, as a table says, belongs to the fleet from or until then.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedawe.audit.logs.findings import Finding, counted, shown, some
-from fedawe.audit.logs.times import moment
+from fedawe.audit.logs.times import EARLIEST, LATEST, moment, moments
 from fedawe.availability.clock import Clock
 from fedawe.availability.dynamics import Mask
 from fedawe.core.errors import UserError
@@ -36,22 +37,26 @@ def enrolment(
     """
     T, m = on.shape
     begin, end, outages = _guessed(on, clock) if guess else (np.zeros(m, dtype=np.int64), np.full(m, T), [])
+    written = {text for name in names for text in said.get(name, ()) if text is not None}
+    read = moments(written, clock.timezone)
     for n, name in enumerate(names):
         if name in said:
             enrolled, left = said[name]
-            begin[n] = 0 if enrolled is None else _round(enrolled, "enrolled", name, clock, T)
-            end[n] = T if left is None else max(_round(left, "left", name, clock, T), begin[n])
-    findings = [*_findings(begin, end, T, names, clock, said), *outages]
+            begin[n] = 0 if enrolled is None else _round(enrolled, read, "enrolled", name, clock, T)
+            end[n] = T if left is None else max(_round(left, read, "left", name, clock, T), begin[n])
+    ever, first, last = on.any(0), on.argmax(0), T - 1 - on[::-1].argmax(0)
+    outside = [names[n] for n in np.flatnonzero(ever & ((first < begin) | (last >= end))).tolist()]
+    begin, end = np.where(ever, np.minimum(begin, first), begin), np.where(ever, np.maximum(end, last + 1), end)
+    as_said = {**said, **dict.fromkeys(outside, (None, None))}
+    findings = [*_findings(begin, end, T, names, clock, as_said), *outages]
+    if outside:
+        text = f"{counted(len(outside), 'client')} available before enrolling or after leaving ({some(outside)})"
+        text += "; taken as enrolled by the first round in which they were available, and until the last"
+        findings.append(Finding("outside enrolment", len(outside), text))
     if (begin == 0).all() and (end == T).all():
         return None, findings
     rounds = np.arange(T)[:, None]
-    known = (rounds >= begin) & (rounds < end)
-    outside = (on & ~known).any(0)
-    if outside.any():
-        whose = some([names[n] for n in np.flatnonzero(outside).tolist()])
-        text = f"{counted(int(outside.sum()), 'client')} available before enrolling or after leaving ({whose}); counted"
-        findings.append(Finding("outside enrolment", int(outside.sum()), text))
-    return known | on, findings
+    return (rounds >= begin) & (rounds < end), findings
 
 
 def _guessed(on: Mask, clock: Clock) -> tuple[Ints, Ints, list[Finding]]:
@@ -99,14 +104,19 @@ def _at_once(last: Ints, gone: Mask, width: int, m: int) -> Mask:
     return out
 
 
-def _round(text: str, column: str, name: str, clock: Clock, T: int) -> int:
-    """The first round that begins at that moment or later."""
-    at, dated = moment(text, f"the column {column!r} of client {shown(name)}", clock.timezone)
+def _round(
+    text: str, read: Mapping[str, tuple[float, bool] | None], column: str, name: str, clock: Clock, T: int
+) -> int:
+    """The first round that begins at that moment or later; `read` has what each text says."""
+    whose = f"the column {column!r} of client {shown(name)}"
+    at, dated = read[text] or moment(text, whose, clock.timezone)  # which refuses it
+    has = f"{whose} has"
     if dated and clock.start is None:
         raise UserError(
-            f"the column {column!r} of client {shown(name)} has the date {shown(text)!r}, but times here count from "
-            "the beginning; give a number of seconds"
+            f"{has} the date {shown(text)!r}, but times here count from the beginning; give a number of seconds"
         )
+    if not dated and clock.start is not None and not EARLIEST <= at <= LATEST:
+        raise UserError(f"{has} {shown(text)}: as a number that is seconds since 1970; write a date as in 2024-05-01")
     return int(np.clip(-(-(at - (clock.start or 0.0)) // clock.round_seconds), 0, T))
 
 

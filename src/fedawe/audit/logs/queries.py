@@ -10,12 +10,14 @@ from pathlib import Path
 import polars as pl
 
 from fedawe.audit.logs.sources import files_of, kind_of
-from fedawe.audit.logs.streams import collected, said_by
+from fedawe.audit.logs.streams import collected, said_by, said_plainly
 from fedawe.core.errors import UserError
 
 DATABASES = (".duckdb", ".ddb", ".db", ".sqlite", ".sqlite3")
 SQLITE = b"SQLite format 3\0"  # how a file of SQLite begins
 ANY = "duckdb:"  # a path that names no file: the query says what to read
+SAMPLE = 10_000  # rows by which the type of a column is guessed
+DECIMAL = r"^-?(0|[1-9]\d{0,14})(\.\d+)?([eE][+-]\d+)?$"  # a number and no name, as 007, 1e5 and very long ones may be
 
 
 def is_database(path: Path) -> bool:
@@ -46,7 +48,18 @@ def queried(paths: Sequence[Path], query: str) -> Iterator[pl.LazyFrame]:
 
 
 def _csv(files: list[Path]) -> pl.LazyFrame:
-    return pl.scan_csv(files, infer_schema_length=10_000, try_parse_dates=False)
+    """The rows of CSV files; a column is of numbers only if the text of every row is as the number would be written."""
+    with said_plainly(files[0]):
+        types = dict(pl.scan_csv(files, infer_schema_length=SAMPLE).collect_schema())
+    text = pl.scan_csv(files, infer_schema=False)
+    numbers = [name for name, dtype in types.items() if dtype.is_numeric()]
+    if numbers:
+        whole = pl.col(numbers).cast(pl.Int64, strict=False).cast(pl.String).eq_missing(pl.col(numbers)).all()
+        decimal = pl.col(numbers).str.contains(DECIMAL).all()
+        found = collected(text.select(whole.name.prefix("w"), decimal.name.prefix("d")), files[0])
+        for name in numbers:
+            types[name] = pl.Int64() if found[f"w{name}"][0] else pl.Float64() if found[f"d{name}"][0] else pl.String()
+    return pl.scan_csv(files, schema_overrides=types)
 
 
 def _is_sqlite(path: Path) -> bool:
@@ -72,7 +85,7 @@ def _from_sqlite(path: Path, query: str, folder: Path) -> pl.LazyFrame:
             writer.writerows(rows)
     except (sqlite3.Error, UnicodeEncodeError) as error:
         raise UserError(f"{path}: --query: {said_by(error)}") from None
-    return _csv([to])
+    return pl.scan_csv(to, infer_schema=False)
 
 
 def _from_duckdb(path: Path, query: str, folder: Path) -> pl.LazyFrame:

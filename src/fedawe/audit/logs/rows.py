@@ -1,16 +1,17 @@
 """Which rows of a log can be used, and what became of the others; read in batches, so that a log may be of any size."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import polars as pl
 
 from fedawe.audit.logs.clocks import SECOND, clients_of, wrong_clocks
-from fedawe.audit.logs.findings import SHOWN, UNREADABLE, Finding, counted, shown, some
+from fedawe.audit.logs.findings import SHOWN, Finding, counted, shown
 from fedawe.audit.logs.names import alike, outside, without_rows
+from fedawe.audit.logs.sorting import FILE, Sorting, numbered
 from fedawe.audit.logs.span import Span
-from fedawe.audit.logs.states import closed, intervals, meanings
+from fedawe.audit.logs.states import Words, closed
 from fedawe.audit.logs.streams import batches
 from fedawe.audit.logs.tables import Columns, Table
 from fedawe.audit.logs.times import EARLIEST, EMPTY, FAR, LATEST, RELATIVE, Times
@@ -18,7 +19,6 @@ from fedawe.core.errors import UserError
 
 BATCH = 4_000_000  # rows that are converted at once
 CHECKED = 20_000_000  # rows whose order and repetitions are looked at
-FILE = 1 << 40  # rows of the n-th file are numbered from n times this
 
 
 @dataclass(frozen=True)
@@ -31,83 +31,7 @@ class Rows:
     findings: list[Finding]
     count: int  # rows of the log that are used
     between: str  # its first and its last date, with their rows
-
-
-@dataclass
-class _LeftOut:
-    """One reason for which rows were left out."""
-
-    text: str
-    count: int = 0
-    rows: list[int] = field(default_factory=list)  # the first few
-    quote: str | None = None  # what the first of them says
-    remedy: str | None = None  # what to do about it
-
-
-@dataclass
-class _Sorting:
-    """Rows being sorted out, batch by batch; whatever is left out is counted, and its clients are remembered."""
-
-    files: Sequence[Path]
-    rows: pl.DataFrame = field(default_factory=pl.DataFrame)
-    left_out: dict[tuple[str, str], _LeftOut] = field(default_factory=dict)
-    cut: dict[str, int] = field(default_factory=dict)  # flag -> intervals cut there
-    reasons: dict[str, str] = field(default_factory=dict)  # client -> why rows of it were left out, the last reason
-
-    def without(
-        self,
-        bad: pl.Expr,
-        kind: str,
-        text: str,
-        quote: str | None = None,
-        named: bool = True,
-        remedy: str | None = None,
-    ) -> None:
-        left_out = self.rows.filter(bad)
-        if left_out.is_empty():
-            return
-        entry = self.left_out.setdefault((kind, text), _LeftOut(text, remedy=remedy))
-        if quote and entry.quote is None:
-            entry.quote = left_out[quote].cast(pl.String)[0]
-        entry.count += len(left_out)
-        entry.rows += left_out["row"].head(SHOWN - len(entry.rows)).to_list() if len(entry.rows) < SHOWN else []
-        self.rows = self.rows.filter(~bad)
-        if named:
-            self.reasons |= dict.fromkeys(clients_of(left_out), kind)
-
-    def findings(self) -> list[Finding]:
-        out = [
-            Finding(kind, one.count, "; ".join(filter(None, (self._said(one), "left out", one.remedy))))
-            for (kind, _), one in self.left_out.items()
-        ]
-        cuts = (Finding(f"cut at {flag}", n, f"{counted(n, 'interval')} cut at {flag}") for flag, n in self.cut.items())
-        return [*out, *cuts]
-
-    def _said(self, one: _LeftOut) -> str:
-        quoted = f", as {shown(one.quote)!r}" if one.quote else ""
-        return f"{counted(one.count, 'row')} {one.text} ({numbered(one.rows, one.count, self.files)}{quoted})"
-
-    def check(self, path: Path, total: int, used: int) -> None:
-        """Refuse a log without a row that can be used, or most of whose rows cannot be read."""
-        unread = {key: one for key, one in self.left_out.items() if key[0] in UNREADABLE}
-        n = sum(one.count for one in unread.values())
-        if used and n <= total / 2:
-            return
-        reasons = unread if used else self.left_out
-        remedies = dict.fromkeys(one.remedy for one in reasons.values() if one.remedy)
-        said = "; ".join([*map(self._said, reasons.values()), *remedies])
-        if not used:
-            raise UserError(f"{path}: no row of {total:,} can be used: {said}")
-        todo = "" if remedies else "; mend these rows or leave them out"
-        raise UserError(f"{path}: {n:,} of {total:,} rows cannot be read: {said}{todo}")
-
-
-def numbered(rows: Sequence[int], count: int, files: Sequence[Path]) -> str:
-    """Rows by their numbers, with their files where there are several."""
-    names = [
-        f"{row % FILE:,}" if len(files) < 2 else f"{row % FILE:,} of {shown(files[row // FILE].name)}" for row in rows
-    ]
-    return f"row{'s' if count > 1 else ''} {', '.join(names)}{' ...' if count > len(rows) else ''}"
+    covered: tuple[int, int] | None = None  # of events: from the first until the last, also if no client is available
 
 
 def read_rows(
@@ -130,41 +54,46 @@ def read_rows(
         raise UserError(
             f"{files[0]} and {other}: have different columns ({_named(tables[0])}); read them one at a time"
         )
-    table, work, span = tables[0], _Sorting(files), None
+    table, work, span = tables[0], Sorting(files), None
     codes: dict[str, int] = {}
     before: set[str] = set()
     parts: list[pl.DataFrame] = []
-    words: dict[str, bool] = {}
+    words = None if table.state is None else Words(table.state, columns.on, columns.off, path)
     total = 0
     for batch in _batches(tables, files, times):
         total += len(batch)
         work.rows = times.settle(batch, table.times)
         if span is None:
             span = Span.of(since, until, times.zone, times.relative)
-        if table.state is not None:
-            _understand(work, table, columns, words, path)
+        if words is not None:
+            work.rows = words.understood(work.rows)
         _leave_out_unreadable(work, table, columns, times)
         if table.state is None:  # an interval that began before --since is known by its first event alone
-            before |= _cut(work, table, span)
-        parts.append(_coded(work.rows, codes, [*table.times, *(["on"] if table.state is not None else [])]))
+            before |= _cut(work, span)
+        parts.append(_coded(work.rows, codes, [*table.times, *(["on", "unmet"] if table.state is not None else [])]))
     if not total:
         raise UserError(f"{path}: is empty: no row under the header")
+    if words is not None:
+        words.check()
     findings = [*_merged(tables), *times.findings(), *work.findings()]
     rows = pl.concat(parts)
     work.check(path, total, len(rows))
     names = list(codes)
     _look_at_order(rows, names, times.relative, findings, files)
-    gone = sorted(set(work.reasons) - set(names))
-    findings += [*without_rows(gone, work.reasons), *outside(before - set(names) - set(gone)), *alike([*names, *gone])]
-    count, between = len(rows), _between(rows, table.times[-1], files)
-    if "on" in rows.columns:
-        rows = _as_intervals(rows, words, span or Span(), table, findings)
+    count, between, covered = len(rows), _between(rows, table.times[-1], files), None
+    if words is not None:
+        events, rows, before = rows, words.intervals(_oldest_first(rows), findings), set(names)
+        if "end" in rows.columns:
+            covered = _covered(events, span or Span())
+        rows, names = _part(rows, events, names, span or Span(), files, findings)
         if rows.is_empty():
             raise UserError(f"{path}: no interval of {total:,} events is in the time asked for")
     elif "end" in rows.columns:
         after = int(rows.select(pl.max_horizontal(pl.col("start") + 1, "end").max()).item())
         rows = closed(rows, after if span is None or span.until is None else round(span.until * SECOND), findings)
-    return Rows(rows.drop("row"), [*names, *gone], times.relative, findings, count, between)
+    gone = sorted(set(work.reasons) - set(names))
+    findings += [*without_rows(gone, work.reasons), *outside(before - set(names) - set(gone)), *alike([*names, *gone])]
+    return Rows(rows.drop("row"), [*names, *gone], times.relative, findings, count, between, covered)
 
 
 def _between(rows: pl.DataFrame, reach: str, files: Sequence[Path]) -> str:
@@ -208,44 +137,57 @@ def _coded(rows: pl.DataFrame, codes: dict[str, int], columns: list[str]) -> pl.
     return rows.select("row", client, *columns)
 
 
-def _understand(work: _Sorting, table: Table, columns: Columns, words: dict[str, bool], path: Path) -> None:
-    """The words of the column of states as `on`: true, false, or null where they mean neither."""
-    different = work.rows["state"].drop_nulls().unique(maintain_order=True).to_list()
-    new = [word for word in different if word not in words]
-    if new:
-        words |= meanings(new, str(table.state), columns.on, columns.off, path, first=not words)
-    on = pl.col("state").replace_strict(list(words), list(words.values()), default=None, return_dtype=pl.Boolean)
-    work.rows = work.rows.with_columns(on=on)
+def _oldest_first(rows: pl.DataFrame) -> pl.DataFrame:
+    """Files whose times descend are turned round: of two events at the same time, the one below happened first."""
+    file, row = pl.col("row") // FILE, pl.col("row")
+    descends = pl.col("start").diff().sign().sum().over(file) < 0
+    if not rows.select(descends.any()).item():
+        return rows
+    return rows.sort(pl.when(descends).then((2 * file + 1) * FILE - row).otherwise(row))
 
 
-def _as_intervals(
-    rows: pl.DataFrame, words: dict[str, bool], span: Span, table: Table, findings: list[Finding]
-) -> pl.DataFrame:
-    """Events as intervals within the span; check-ins if there are beginnings only."""
-    begin, end = ([word for word, on in words.items() if on is side] for side in (True, False))
-    column = shown(str(table.state))
-    if not end:
-        text = f"the column {column!r} has beginnings only ({some(begin)}); each row was read as a check-in"
-        findings.append(Finding("events", len(rows), text))
-        return rows.drop("on")
-    text = f"the column {column!r} was read as events: {some(begin)} begins and {some(end)} ends an interval"
-    findings.append(Finding("events", len(rows), text))
-    rows = intervals(rows, int(rows["start"].min()), int(rows["start"].max()), findings)  # type: ignore[arg-type]
-    if span.since is not None:
-        rows = rows.with_columns(start=pl.max_horizontal("start", pl.lit(round(span.since * SECOND))))
-    if span.until is not None:
-        rows = rows.with_columns(end=pl.min_horizontal("end", pl.lit(round(span.until * SECOND))))
-    return rows.filter(pl.col("start") < pl.col("end"))
+def _covered(events: pl.DataFrame, span: Span) -> tuple[int, int]:
+    """From when until when the states of clients are known: between the first event and the last, within the span."""
+    first, last = (int(at) for at in events.select(pl.min("start"), last=pl.max("start")).row(0))
+    since = first if span.since is None else max(first, round(span.since * SECOND))
+    return since, last if span.until is None else min(last, round(span.until * SECOND))
 
 
-def _leave_out_unreadable(work: _Sorting, table: Table, columns: Columns, times: Times) -> None:
+def _part(
+    rows: pl.DataFrame, events: pl.DataFrame, names: list[str], span: Span, files: Sequence[Path], out: list[Finding]
+) -> tuple[pl.DataFrame, list[str]]:
+    """What is within the span of the intervals that events make, and the clients that have an interval or event there.
+
+    Events are intervals first, since one that began before --since is known by its first event alone.
+    """
+    if span == Span():
+        return rows, names
+    work = Sorting(files, _by_name(rows, names), what="interval" if "end" in rows.columns else "row")
+    _cut(work, span)
+    out += work.findings()
+    codes: dict[str, int] = {}
+    rows = _coded(work.rows, codes, [name for name in ("start", "end") if name in rows.columns])
+    inside = Sorting(files, _by_name(events, names))
+    _cut(inside, span)
+    return rows, list(dict.fromkeys([*codes, *clients_of(inside.rows)]))
+
+
+def _by_name(rows: pl.DataFrame, names: list[str]) -> pl.DataFrame:
+    return rows.with_columns(client=pl.Series(names, dtype=pl.String).gather(rows["client"]))
+
+
+def _leave_out_unreadable(work: Sorting, table: Table, columns: Columns, times: Times) -> None:
     for reason in work.rows["broken"].drop_nulls().unique().sort():
         remedy = "save the file as UTF-8" if "UTF-8" in reason else None
         broken = pl.col("broken").eq_missing(pl.lit(reason))
         work.without(broken, "unreadable rows", reason, "client", named=False, remedy=remedy)
     work.without(pl.col("client").fill_null("") == "", "no client", "without a client", named=False)
     if columns.require:
-        work.without(pl.col("unmet"), "requirements", f"without {' and '.join(columns.require)}")
+        without = f"without {' and '.join(columns.require)}"
+        if table.state is None:
+            work.without(pl.col("unmet"), "requirements", without)
+        else:
+            work.ending(pl.col("unmet"), without)
     if table.state is not None:
         said = f"whose {shown(table.state)!r} says neither that the client is available nor that it is not"
         work.without(pl.col("on").is_null(), "other events", said, "state")
@@ -281,12 +223,12 @@ def _leave_out_unreadable(work: _Sorting, table: Table, columns: Columns, times:
         work.without(outside, "clock not set", "dated before 2000 or after 2100: a clock that was not set")
 
 
-def _cut(work: _Sorting, table: Table, span: Span) -> set[str]:
+def _cut(work: Sorting, span: Span) -> set[str]:
     """Leaves out what is not in the span, cuts intervals at its ends; returns the clients there were before."""
     if (span.since, span.until) == (None, None):
         return set()
     before = set(clients_of(work.rows))
-    has_end = table.times[-1] == "end"
+    has_end = "end" in work.rows.columns
     if span.since is not None:
         since = round(span.since * SECOND)
         early = (pl.col("end") <= since).fill_null(False) if has_end else pl.col("start") < since
@@ -300,7 +242,7 @@ def _cut(work: _Sorting, table: Table, span: Span) -> set[str]:
     return before
 
 
-def _shorten(work: _Sorting, name: str, beyond: pl.Expr, at: int, flag: str) -> None:
+def _shorten(work: Sorting, name: str, beyond: pl.Expr, at: int, flag: str) -> None:
     n = int(work.rows.select(beyond.sum()).item())
     if n:
         work.cut[flag] = work.cut.get(flag, 0) + n
@@ -316,12 +258,7 @@ def _look_at_order(
         text = f"clocks and repeated rows were looked for in the first {CHECKED:,} of {n:,} rows only"
         findings.append(Finding("checked in part", n - CHECKED, text))
         rows = rows.head(CHECKED)
-    named = rows.with_columns(
-        client=pl.col("client")
-        .cast(pl.String)
-        .replace_strict([str(code) for code in range(len(names))], names)
-        .cast(pl.Categorical)
-    )
+    named = _by_name(rows, names).with_columns(pl.col("client").cast(pl.Categorical))
     findings += wrong_clocks(named, relative, _where(files))
     repeated = len(rows) - rows.select(pl.struct(pl.exclude("row")).n_unique()).item()
     if repeated:

@@ -1,6 +1,7 @@
 """Which files a log is made of: one file, several, a pattern, or a folder."""
 
 import glob
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -51,7 +52,7 @@ def files_of(paths: Sequence[Path]) -> list[Path]:
         else:
             found = [existing_file(path)]
         files += found
-    twice = next((file for file in files if files.count(file) > 1), None) if len(files) < 10_000 else None
+    twice = next((file for file, n in Counter(files).items() if n > 1), None)
     if twice is not None:
         raise UserError(f"{twice}: is named twice")
     kinds = {kind_of(file) for file in files}

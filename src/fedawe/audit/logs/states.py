@@ -2,11 +2,12 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import polars as pl
 
-from fedawe.audit.logs.findings import Finding, counted, shown
+from fedawe.audit.logs.findings import Finding, counted, shown, some
 from fedawe.core.errors import UserError
 
 NAMES = {"state", "status", "event", "eventtype", "type", "action", "connected", "online", "available", "presence"}
@@ -30,6 +31,7 @@ ON |= {"open", "opened", "available", "active", "present", "sessionstart", "reco
 STILL = {"heartbeat", "ping", "pong", "keepalive", "alive", "checkin"}  # signs of an interval that goes on
 BARE = {"1": True, "true": True, "yes": True, "t": True, "0": False, "false": False, "no": False, "f": False}
 MOST = 50  # different words of a column of states
+SAID = 6  # words in a message
 
 
 def meaning(word: str, named: bool) -> bool | None:
@@ -76,26 +78,57 @@ def state_column(samples: Mapping[str, Iterable[str]], path: Path) -> str | None
     return best[0] if best else None
 
 
-def meanings(
-    words: Sequence[str], column: str, on: Sequence[str], off: Sequence[str], path: Path, first: bool = True
-) -> dict[str, bool]:
-    """What each word of the column means, without those that mean nothing; the first batch must have beginnings."""
-    said = {word: word in on for word in words if word in on or word in off}
-    if not on and not off:
-        said = {word: means for word in words if (means := meaning(word, True)) is not None}
-    if first and not any(said.values()):
-        seen = ", ".join(repr(shown(word)) for word in list(words)[:6])
-        raise UserError(
-            f"{path}: the column {shown(column)!r} has no word that means that a client is available (it has {seen}); "
-            "say which with --on-values and --off-values, or take every row as a check-in with --state-column none"
-        )
-    return said
+@dataclass
+class Words:
+    """The words of a column of states, and what they mean; those that mean nothing are not kept."""
+
+    column: str
+    on: Sequence[str]  # words that mean available; neither these nor `off`: those above
+    off: Sequence[str]
+    path: Path
+    means: dict[str, bool] = field(default_factory=dict)
+    _seen: list[str] = field(default_factory=list)  # the first few of all words
+
+    def understood(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Rows with `on`: true, false, or null where their word means neither."""
+        new = [word for word in rows["state"].drop_nulls().unique(maintain_order=True) if word not in self.means]
+        if self.on or self.off:
+            self.means |= {word: word in self.on for word in new if word in self.on or word in self.off}
+        else:
+            self.means |= {word: said for word in new if (said := meaning(word, True)) is not None}
+        self._seen += [word for word in new if word not in self._seen][: SAID - len(self._seen)]
+        means = self.means
+        on = pl.col("state").replace_strict(list(means), list(means.values()), default=None, return_dtype=pl.Boolean)
+        return rows.with_columns(on=on)
+
+    def check(self) -> None:
+        """Refuse a log none of whose events is a beginning; a file of it may have ends alone."""
+        if self._seen and not any(self.means.values()):
+            seen = ", ".join(repr(shown(word)) for word in self._seen)
+            raise UserError(
+                f"{self.path}: the column {shown(self.column)!r} has no word that means that a client is available (it "
+                f"has {seen}); say which with --on-values and --off-values, or take every row as a check-in with "
+                "--state-column none"
+            )
+
+    def intervals(self, rows: pl.DataFrame, findings: list[Finding]) -> pl.DataFrame:
+        """Events as intervals; check-ins if there are beginnings only."""
+        begin, end = ([word for word, on in self.means.items() if on is side] for side in (True, False))
+        column = f"the column {shown(self.column)!r}"
+        if not end:
+            text = f"{column} has beginnings only ({some(begin)}); each row was read as a check-in"
+            findings.append(Finding("events", len(rows), text))
+            return rows.filter("on").drop("on", "unmet")
+        text = f"{column} was read as events: {some(begin)} begins and {some(end)} ends an interval"
+        findings.append(Finding("events", len(rows), text))
+        return intervals(rows, int(rows["start"].min()), int(rows["start"].max()), findings)  # type: ignore[arg-type]
 
 
 def intervals(rows: pl.DataFrame, first: int, last: int, findings: list[Finding]) -> pl.DataFrame:
-    """Events (client, start, on) as intervals (client, start, end): from each beginning to the client's next event.
+    """Events (client, start, on, unmet) as intervals (client, start, end): from each beginning to the next event.
 
-    A client whose first event is an end was available since the log began; one whose last is a beginning still is.
+    A client whose first event is an end was available since the log began, unless a requirement is unmet there; one
+    whose last is a beginning still is.
     """
     after = last + 1  # the last moment of the log belongs to it
     rows = rows.sort("client", "start", maintain_order=True)
@@ -104,7 +137,7 @@ def intervals(rows: pl.DataFrame, first: int, last: int, findings: list[Finding]
         open=pl.col("start").shift(-1).over("client").is_null(),
         new=pl.col("start").shift(1).over("client").is_null(),
     )
-    before = rows.filter(pl.col("new") & ~pl.col("on") & (pl.col("start") > first))
+    before = rows.filter(pl.col("new") & ~pl.col("on") & ~pl.col("unmet") & (pl.col("start") > first))
     begun = rows.filter(pl.col("on"))
     still = int(begun["open"].sum())
     if still:

@@ -124,6 +124,7 @@ def _table(
     made = {name: fields[column] for name, column in zip(times, used[1:], strict=True)}
     if state is not None:
         made["state"] = fields[state].cast(pl.String).str.strip_chars()
+        made["unmet"] = pl.lit(False)
     if columns.require:
         said = [
             fields[name].cast(pl.String).str.strip_chars().str.to_lowercase().is_in(MET) for name in columns.require

@@ -3,6 +3,7 @@
 import contextlib
 import math
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -78,9 +79,11 @@ class Times:
     def _text(self, text: pl.Expr) -> tuple[pl.Expr, pl.Expr]:
         if self.format is not None:
             given = text.str.to_datetime(self.format, strict=False, time_unit="us")
-            if not any(code in self.format for code in ("%z", "%:z", "%#z", "%+")):
+            codes = self.format.replace("%%", "")
+            zoned = any(code in codes for code in ("%z", "%:z", "%#z", "%+"))
+            if not zoned and "%s" not in codes:
                 return given, pl.lit(None, dtype=pl.Int64)
-            utc = given.dt.convert_time_zone("UTC").dt.replace_time_zone(None)
+            utc = given.dt.convert_time_zone("UTC").dt.replace_time_zone(None) if zoned else given  # %s is since 1970
             return utc, pl.when(utc.is_not_null()).then(pl.lit(0, dtype=pl.Int64))
         said = text.str.extract(rf":\d{{2}}(?:[.,]\d+)?\s*({OFFSET})$")
         bare = text.str.replace(rf"(:\d{{2}}(?:[.,]\d+)?)\s*{OFFSET}$", "$1")
@@ -214,14 +217,24 @@ def _like_dates(numbers: pl.Series) -> bool:
 
 def moment(text: str, flag: str, timezone: str) -> tuple[float, bool]:
     """A date and time as seconds since 1970, or a number of seconds; and whether it was a date."""
-    with contextlib.suppress(ValueError):
-        if math.isfinite(number := float(text)):
-            return number, False
-    times = Times(timezone, None, Path(text))
-    table = pl.DataFrame({"start": [text]}).select(times.raw("start", pl.String(), "start"))
-    at = times.settle(table, ("start",))["start"][0]
-    if at is None:
+    found = moments([text], timezone)[text]
+    if found is None:
         raise UserError(
             f"{flag}: cannot read the time {shown(text)!r}; expected something like 2024-05-01 or 2024-05-01T18:30"
         )
-    return float(at) / 1e6, True
+    return found
+
+
+def moments(texts: Iterable[str], timezone: str) -> dict[str, tuple[float, bool] | None]:
+    """Many of them at once; None where one cannot be read."""
+    found: dict[str, tuple[float, bool] | None] = dict.fromkeys(texts)
+    for text in found:
+        with contextlib.suppress(ValueError):
+            if math.isfinite(number := float(text)):
+                found[text] = number, False
+    dates = [text for text, at in found.items() if at is None]
+    times = Times(timezone, None, Path())
+    table = pl.DataFrame({"start": dates}, schema={"start": pl.String}).select(times.raw("start", pl.String(), "start"))
+    for text, at in zip(dates, times.settle(table, ("start",))["start"], strict=True):
+        found[text] = None if at is None else (float(at) / 1e6, True)
+    return found
