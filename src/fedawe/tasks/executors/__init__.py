@@ -24,7 +24,7 @@ def executor_of(
 
     It refuses an executor that cannot compute the module, and says why.
     """
-    frozen = frozenset(name for name, one in module.named_parameters() if not one.requires_grad)
+    frozen = frozenset(layout.frozen)
     if asked == "autograd":
         return Autograd(module, layout, frozen, loss, "asked for")
     try:
