@@ -33,7 +33,10 @@ PARTS = np.split(np.random.default_rng(1).permutation(100), np.cumsum(SIZES)[:-1
 
 def task_of(model: Any, dtype: torch.dtype = torch.float32, parts: list[np.ndarray] = PARTS, **options: Any) -> Any:
     data = some_data(dtype)
-    return Classification(data, network_for(data, model), parts, **options)
+    network = network_for(data, model)
+    if dtype == torch.float64:
+        network = ModuleNetwork(lambda: network_for(data, model).make().double())
+    return Classification(data, network, parts, **options)
 
 
 def plain_module(model: str) -> nn.Module:
