@@ -151,7 +151,7 @@ class Classification(Task):
         """Named draws; all clients padded to one width that depends on the task alone."""
         samples, sizes = self.sampling.rows(work)
         width, clients = samples.shape[2], work.A.tolist()
-        weights = ((np.arange(width) < sizes[:, None]) / np.maximum(sizes, 1)[:, None]).astype(np.float32)
+        weights = (np.arange(width) < sizes[:, None]) / np.maximum(sizes, 1)[:, None]
         device = self.data.x_train.device
         inputs, targets, rows = self._prepared(samples)
         draws = seeds = None
@@ -169,7 +169,7 @@ class Classification(Task):
             inputs,
             targets,
             torch.from_numpy(rows).to(device),
-            torch.from_numpy(weights).to(device),
+            torch.from_numpy(weights).to(device, self.network.layout.dtype),
             sizes.tolist(),
             draws,
             seeds,
