@@ -106,15 +106,21 @@ def test_partitions_of_ones_own():
     )  # what is asked for counts
 
 
+WRONG = [
+    ([[0, 1], [2.5]], "client 1 has float64 of shape [1]; expected a vector of sample numbers"),
+    ([[0, 1], [[2]]], "client 1 has int64 of shape [1, 1]"),
+    ([[0, 1], np.arange(N) > 1], "client 1 has a mask of shape [60]; expected a vector of sample numbers, as np.flat"),
+    ([[0, 60]], "client 0 has sample 60; the training samples are 0 to 59"),
+    ([[0], [-1]], "client 1 has sample -1"),
+    ([], "the partition has no clients"),
+]
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ([[0, 1], [2.5]], "client 1 has float64 of shape [1]; expected a vector of sample numbers"),
-        ([[0, 1], [[2]]], "client 1 has int64 of shape [1, 1]"),
-        ([[0, 60]], "client 0 has sample 60; the training samples are 0 to 59"),
-        ([[0], [-1]], "client 1 has sample -1"),
+        *WRONG,
         ([[0, 0]], "client 0 has a sample twice"),
-        ([], "the partition has no clients"),
         ("random", "partition is 'random'; expected natural, dirichlet, iid"),
         ("natural", "partition is natural, but the data does not say which client has which sample"),
     ],
@@ -123,6 +129,68 @@ def test_wrong_partitions(given, said):
     with pytest.raises(UserError) as refused:
         partition_of(data(), given)
     assert said in str(refused.value)
+
+
+@pytest.mark.parametrize(("given", "said"), [*WRONG, (None, "the partition is None; expected a vector of sample")])
+def test_wrong_parts_of_a_task(given, said):
+    with pytest.raises(UserError) as refused:
+        Classification(data(), dense((5, 3)), given)
+    assert said in str(refused.value)
+    if given is not None:
+        with pytest.raises(UserError, match=r"^(client|the partition|held_out)"):
+            Classification(data(), dense((5, 3)), [[0, 1], [2, 3]], held_out=given)
+
+
+def test_parts_of_a_task_may_be_lists_and_overlap():
+    task = Classification(data(), dense((5, 3)), [[0, 1, 1], torch.arange(3), np.arange(4, dtype=np.uint8)])
+    assert task.sizes.tolist() == [3, 3, 4]
+    with pytest.raises(UserError, match="held_out is of 1 clients, parts of 2"):
+        Classification(data(), dense((5, 3)), [[0, 1], [2, 3]], held_out=[[4]])
+
+
+Y1 = torch.from_numpy(Y[:N])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"y_train": Y1.float()}, "mine: y_train is torch.float32; expected class numbers from 0, torch.int64"),
+        ({"y_train": Y1 > 1}, "mine: y_train is torch.bool"),
+        ({"y_train": Y1[:, None]}, "mine: y_train has the shape [60, 1] and x_train [60, 5]; expected one label"),
+        ({"y_train": Y1[:50]}, "mine: y_train has the shape [50] and x_train [60, 5]"),
+        ({"y_test": Y1}, "mine: y_test has the shape [60] and x_test [12, 5]"),
+        ({"y_train": Y1 - 1}, "mine: y_train has a class -1; expected class numbers from 0"),
+        ({"y_train": Y[:N]}, "mine: y_train is of type ndarray; expected a torch.Tensor"),
+        ({"x_train": X[:N]}, "mine: x_train is of type ndarray; expected a torch.Tensor"),
+        ({"x_val": torch.zeros(3, 5)}, "mine: y_val is of type NoneType; expected a torch.Tensor"),
+        ({"x_train": torch.zeros(0, 5), "y_train": Y1[:0]}, "mine: x_train has no samples"),
+        ({"x_test": torch.zeros(12, 5).double()}, "mine: x_train is torch.float32, x_test is torch.float64"),
+        ({"x_train": torch.zeros(N, 5).byte(), "x_test": torch.zeros(12, 5).byte()}, "expected images [N, height,"),
+        (
+            {"x_train": torch.zeros(N, 5).double(), "x_test": torch.zeros(12, 5).double()},
+            "mine: inputs are torch.float64, the parameters of the network torch.float32; expected one type, as x.to(",
+        ),
+    ],
+    ids=lambda each: each if isinstance(each, str) else "",
+)
+def test_wrong_data_of_a_task(wrong, said):
+    with pytest.raises(UserError) as refused:
+        Classification(dataclasses.replace(data(), **wrong), dense((5, 3)), [np.arange(9)])
+    assert said in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.uint8])
+def test_labels_may_be_whole_numbers_of_any_type(dtype):
+    right, parts = data(), [np.arange(20), np.arange(20, N)]
+    other = dataclasses.replace(right, y_train=right.y_train.to(dtype), y_test=right.y_test.to(dtype))
+    local, trace = fedawe.Local(fedawe.Rate(0.1), steps=2, batch=8), fedawe.Trace(np.ones((2, 2)))
+    tasks = [Classification(each, dense((5, 3)), parts) for each in (right, other)]
+    assert tasks[0].data is right
+    one, two = (list(fedawe.simulate(task, fedawe.FedAvg(), trace, local, seed=0))[-1].x for task in tasks)
+    assert torch.equal(one, two)
+    assert tasks[0].evaluate(one) == tasks[1].evaluate(two)
+    assert lists(partition_of(other, "dirichlet", 3, 1.0)) == lists(partition_of(right, "dirichlet", 3, 1.0))
 
 
 def test_what_has_no_meaning_for_a_partition_is_refused():

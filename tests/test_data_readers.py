@@ -206,6 +206,37 @@ def test_torch():
         from_torch(ragged, ragged)
 
 
+@pytest.mark.parametrize(
+    "kind",
+    [int, bool, np.uint8, torch.tensor, lambda y: torch.tensor([y]), lambda y: np.array([y])],
+    ids=["int", "bool", "uint8", "tensor", "tensor of one", "array of one"],
+)
+def test_labels_of_torch_are_whole_numbers_in_any_form(kind):
+    pairs = [(torch.zeros(2), kind(y)) for y in (1, 0, 1)]
+    assert from_torch(pairs, pairs).y_train.tolist() == [1, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("sample", "said"),
+    [
+        ((torch.zeros(2), 1.7), "dataset: y_train must be class numbers from 0, not float64"),
+        ((torch.zeros(2), torch.tensor(1.0)), "dataset: y_train must be class numbers from 0, not float32"),
+        ((torch.zeros(2), "cat"), "dataset: y_train must be class numbers from 0, not <U3"),
+        (
+            (torch.zeros(2), torch.tensor([0, 1])),
+            "dataset: y_train must have one label for each of 3 samples, not shape",
+        ),
+        ((torch.zeros(2), 1, "id"), "dataset: sample 0 of train is a tuple of 3; expected a pair (input, label)"),
+        ({"x": 0, "y": 1}, "dataset: sample 0 of train is a dict; expected a pair (input, label)"),
+    ],
+    ids=lambda each: each if isinstance(each, str) else "",
+)
+def test_wrong_samples_of_torch(sample, said):
+    with pytest.raises(UserError) as refused:
+        from_torch([sample] * 3, [sample] * 3)
+    assert said in str(refused.value)
+
+
 # What is wrong
 
 
@@ -243,6 +274,9 @@ def test_wrong_arrays(tmp_path, change, said):
 def test_images_of_two_kinds_are_refused():
     with pytest.raises(UserError, match="x_train is uint8, x_test is float32; expected one type of numbers"):
         from_arrays("mine", arrays(IMAGES, x_test=IMAGES[24:].astype(np.float32)))
+    flat = IMAGES.reshape(len(IMAGES), -1)  # uint8 that is no image is scaled too
+    with pytest.raises(UserError, match="x_train is float32, x_val is uint8; expected one type of numbers"):
+        from_arrays("mine", arrays(flat.astype(np.float32), x_val=flat[20:24]))
 
 
 WRONG_TABLES = [
@@ -277,6 +311,16 @@ def test_a_csv_of_very_many_columns_is_refused_by_its_header(tmp_path):
     path.write_text("x" * (files.EXPANDED // 512))
     with pytest.raises(UserError, match="the first line has more than 10,000 columns"):
         from_table(path)
+
+
+def test_leaf_of_numbers_and_text_is_refused(tmp_path):
+    numbers, text = {"ann": {"x": [[1, 2]], "y": [0]}}, {"ann": {"x": ["ab"], "y": ["c"]}}
+    for name, train, test, said in (
+        ("a", numbers, text, "numbers, those of test text"),
+        ("b", text, numbers, "text, "),
+    ):
+        with pytest.raises(UserError, match=f"inputs of train are {said}.*; expected the same of both"):
+            from_leaf(leaf(tmp_path / name, {"train/a": train, "test/a": test}))
 
 
 WRONG_LEAF = [

@@ -19,7 +19,7 @@ from fedawe.experiments.execution import Execution
 from fedawe.experiments.run import Progress
 from fedawe.experiments.settings import Settings
 from fedawe.results import record as records
-from fedawe.tasks import Augment, Classification, Data
+from fedawe.tasks import Augment, Classification, Data, ModuleNetwork
 from fedawe.tasks.models import dense, paper
 from fedawe.training.engines import Inline, Processes, better_stacked, calibrate, cores, keep_freed_memory
 from fedawe.training.shares import STACK, groups, innovations
@@ -67,6 +67,22 @@ def test_any_number_of_workers_gives_the_same_bits(two):
     finally:
         for engine in made:
             engine.close()
+
+
+def half_frozen():
+    module = paper((3, 8, 8), (16,), 4).make()
+    next(module.parameters()).requires_grad_(False)
+    return module
+
+
+def test_what_is_not_trained_stays_in_worker_processes_too(two):
+    task = small(ModuleNetwork(half_frozen))
+    local = fedawe.Local(fedawe.Rate(0.1), steps=3, batch=8, optimiser=fedawe.AdamW(weight_decay=0.5))
+    two.use(task, local)
+    trace = fedawe.Trace(np.ones((2, 20), dtype=bool))
+    *_, last = fedawe.simulate(task, fedawe.FedAvg(), trace, local, seed=0, engine=two)
+    moved = task.layout.tensors(last.x - task.initial(0))
+    assert [name for name, one in moved.items() if not one.any()] == list(task.layout.frozen)
 
 
 def test_the_number_of_threads_does_not_decide_the_bits():

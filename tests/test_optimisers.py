@@ -7,9 +7,10 @@ import pytest
 import torch
 
 import fedawe
-from fedawe.tasks import Classification, Update, network_for
+from fedawe.algorithms.exchange import Broadcast
+from fedawe.tasks import Classification, ModuleNetwork, Update, network_for
 from fedawe.training.engines import Inline
-from fedawe.training.shares import innovations
+from fedawe.training.shares import innovations, trained
 
 PAIRS: dict[str, tuple[Any, Any]] = {
     "sgd": (fedawe.SGD(), lambda p: torch.optim.SGD(p, lr=0.1)),
@@ -69,6 +70,37 @@ def test_the_weight_is_the_innovation_of_constant_gradients_over_the_rate(optimi
     for _ in range(7):
         move(torch.ones(1, 1, dtype=torch.float64))
     assert float(local.weights(None, 1, 0, prox)) == pytest.approx(-float(x) / 0.2, rel=1e-12)
+
+
+def half_frozen() -> torch.nn.Module:
+    module = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 8), torch.nn.Tanh(), torch.nn.Linear(8, 10))
+    module[1].requires_grad_(False)
+    return module
+
+
+@pytest.mark.parametrize("stacked", [False, True])
+@pytest.mark.parametrize("name", ["decay", "nesterov", "adam options", "adamw"])
+def test_what_is_not_trained_comes_back_as_it_was_sent_and_the_rest_as_from_torch(name: str, stacked: bool) -> None:
+    data, (ours, theirs) = fedawe.digits(), PAIRS[name]
+    task = Classification(data, ModuleNetwork(half_frozen), [np.arange(5), np.arange(5, 60)])
+    local = fedawe.Local(fedawe.Rate(0.1, "constant"), steps=4, batch=8, optimiser=ours)
+    x, A = task.initial(0), torch.arange(2)
+    G = innovations(task, local, x.repeat(2, 1), A, 0, 0, stacked=stacked)
+    assert list(task.layout.frozen) == ["1.weight", "1.bias"]
+    for i in A.tolist():
+        module = half_frozen()
+        module.load_state_dict(task.layout.state_dict(x))
+        optimiser = theirs(module.parameters())
+        for rows in task.samples(i, 0, local.work(A[i : i + 1], 0, 0)):
+            optimiser.zero_grad()
+            inputs = data.inputs(data.x_train, torch.from_numpy(rows))
+            torch.nn.functional.cross_entropy(module(inputs), data.y_train[rows]).backward()
+            optimiser.step()
+        torch.testing.assert_close(G[i], x - task.layout.vector(module.state_dict()), rtol=1e-3, atol=1e-5)
+    assert not any(G[:, at].any() for at in task.layout.frozen.values())
+    down = Broadcast(x.repeat(2, 1), shift=torch.ones(2, len(x)), prox=0.5)
+    shifted = trained(task, local, down, A, 0, 0, torch.zeros_like(A), stacked).G
+    assert not any(shifted[:, at].any() for at in task.layout.frozen.values())
 
 
 def uneven() -> Classification:

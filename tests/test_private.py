@@ -23,7 +23,10 @@ from fedawe.algorithms.private import epsilon
 from fedawe.core.describe import short
 from fedawe.core.errors import UserError
 from fedawe.deploy import digits
+from fedawe.deploy.identity import Roster
 from fedawe.deploy.replay import replay
+from fedawe.deploy.session import Session
+from fedawe.tasks import Classification, ModuleNetwork
 from fedawe.testing import check_algorithm
 
 C = 0.5
@@ -205,6 +208,25 @@ def test_a_federation_has_secret_noise_that_is_new_after_every_start(tmp_path: P
 def test_what_would_not_be_private_is_refused(make: Any, message: str) -> None:
     with pytest.raises(UserError, match=message):
         make()
+
+
+def test_noise_on_parameters_that_are_not_trained_is_refused_wherever_rounds_begin(tmp_path: Path) -> None:
+    def make() -> torch.nn.Module:
+        module = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 4), torch.nn.Linear(4, 10))
+        module[1].requires_grad_(False)
+        return module
+
+    task = Classification(fedawe.digits(), ModuleNetwork(make), [np.arange(9), np.arange(9, 20)])
+    algorithm: Any = fedawe.FedAvgM(rule=fedawe.Private(seed=5))
+    trace = fedawe.Trace(np.ones((2, 2), dtype=bool))
+    experiment = fedawe.Experiment(task=task, algorithms={"a": algorithm}, availability=trace, rounds=2, seeds=(0,))
+    for begin in (
+        lambda: fedawe.simulate(task, algorithm, trace, fedawe.Local(), seed=0),
+        lambda: experiment.run(tmp_path / "out"),
+        lambda: Session(algorithm, task.layout, task.initial(0), Roster(2, False, False)),
+    ):
+        with pytest.raises(UserError, match="is not trained"):
+            begin()
 
 
 def test_a_seed_of_the_users_own_is_in_no_label() -> None:

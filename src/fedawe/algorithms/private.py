@@ -2,7 +2,7 @@
 
 import importlib.util
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +18,7 @@ from fedawe.algorithms.base import (
     skipped_rounds_are_empty,
 )
 from fedawe.algorithms.exchange import Upload, first_state, in_order
-from fedawe.algorithms.facts import name_of
+from fedawe.algorithms.facts import is_private, name_of
 from fedawe.algorithms.fedavg import FedAvg
 from fedawe.algorithms.robust import bounded
 from fedawe.algorithms.wrapper import NestedState, Wrapper, check_averages
@@ -131,6 +131,16 @@ class Private(Wrapper[PrivateState]):
         """The rule's, and epsilon: of the client that was active most often, or of all rounds with a denominator."""
         releases = int(state.active.max()) if self.denominator is None else state.t + 1
         return {**super().diagnostics(state), "epsilon": epsilon(self.noise, releases, self.delta)}
+
+
+def check_trained(algorithm: Any, frozen: Iterable[str]) -> None:
+    """Refuses noise on a model with parameters that are not trained, of these names: noise would move them."""
+    first = next(iter(frozen), None)
+    if first is not None and is_private(algorithm):
+        raise UserError(
+            f"{first} is not trained (requires_grad=False), but differential privacy adds noise to every parameter "
+            "of a model; train it, or make it a buffer outside the state_dict (register_buffer with persistent=False)"
+        )
 
 
 def epsilon(noise: float, releases: int, delta: float) -> float:

@@ -11,6 +11,7 @@ from torch import Tensor
 from fedawe.algorithms.base import Algorithm, State
 from fedawe.algorithms.exchange import Broadcast, Upload, absorb, broadcast, choose
 from fedawe.algorithms.facts import further_models, initial_share, name_of
+from fedawe.algorithms.private import check_trained
 from fedawe.availability.dynamics import Mask
 from fedawe.core.errors import Diverged, UserError
 from fedawe.core.rng import rng
@@ -44,6 +45,7 @@ class Session:
         self.on: Mask = np.zeros((0, roster.clients), dtype=bool)
         if (why := unfit(layout, x0)) is not None:
             raise UserError(f"initial_arrays: {why}")
+        check_trained(algorithm, layout.frozen)
         _check_deployable(algorithm, self.state)
 
     def progress(self, lines: Sequence[Line] = ()) -> Progress:

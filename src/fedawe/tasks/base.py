@@ -145,9 +145,12 @@ class Task(ABC):
         """Gradient and update, step by step for every client, x [k, d + b] in place.
 
         A task that can make a gradient and a step in one operation does so here while `update.plain`, and leaves every
-        other update to this method.
+        other update to this method. Parameters that the layout says are not trained stay as they are, whatever the
+        update adds to gradients.
         """
         move = update.begin(x[:, : x.shape[1] - self.buffers])
+        frozen = [x[:, at] for at in self.layout.frozen.values()] if self.layout is not None else []  # views
+        sent = [one.clone() for one in frozen]
         for step in range(steps):
             done = None if update.counts is None else (update.counts <= step).nonzero().flatten()
             ends = None if done is None else x[done]  # a copy
@@ -155,6 +158,8 @@ class Task(ABC):
             if step == 0:
                 self._check_gradients(g, x)
             move(g)
+            for one, was in zip(frozen, sent, strict=True):
+                one.copy_(was)
             if done is not None and ends is not None:
                 x[done] = ends
 

@@ -19,8 +19,8 @@ from fedawe.tasks.data.labelled import Data, Role
 from fedawe.tasks.executors import Batch
 from fedawe.tasks.models import ModelName, network_for
 from fedawe.tasks.module import ModuleNetwork
-from fedawe.tasks.partition import Partition, hold_out, label_frequencies, partition_of
-from fedawe.tasks.parts import Indices, Parts
+from fedawe.tasks.partition import Partition, checked_parts, hold_out, label_frequencies, partition_of
+from fedawe.tasks.parts import Indices
 from fedawe.tasks.sampling import Sampling
 
 PIECE = 1024  # samples asked at once
@@ -62,7 +62,15 @@ class Classification(Task):
         held_out: Sequence[Indices] | None = None,
         evaluate_on: Collection[Role] | None = None,
     ) -> None:
-        self.data, self.network, self.augment = data, network, augment
+        self.data = data = data.checked()
+        parts = checked_parts(parts, len(data.y_train))
+        held_out = None if held_out is None else checked_parts(held_out, len(data.y_train))
+        if held_out is not None and len(held_out) != len(parts):
+            raise UserError(
+                f"held_out is of {len(held_out)} clients, parts of {len(parts)}; expected one for each client"
+            )
+        self._check_type(data, network)
+        self.network, self.augment = network, augment
         self.sampling = Sampling(parts)
         self.sizes = self.sampling.sizes
         if not keep_empty and (self.sizes == 0).any():
@@ -83,7 +91,7 @@ class Classification(Task):
         )
         self.held_out = held_out is not None
         if held_out is not None:
-            self.rows["validation"] = np.unique(Parts.of(held_out).order)
+            self.rows["validation"] = np.unique(held_out.order)
         elif data.y_val is not None:
             self.rows["validation"] = np.arange(len(data.y_val))
         self.rows["test"] = np.arange(len(data.y_test))
@@ -95,6 +103,16 @@ class Classification(Task):
         self.computed = network.executor(len(data.shape))
         self.executor, self.executor_why = self.computed.name, self.computed.why
         self.stacked = self._stacked()
+
+    @staticmethod
+    def _check_type(data: Data, network: ModuleNetwork) -> None:
+        """Refuses inputs of another floating-point type than the network's."""
+        x = data.inputs(data.x_train, torch.zeros(1, dtype=torch.int64, device=data.x_train.device))
+        if x.is_floating_point() and x.dtype != network.layout.dtype:
+            raise UserError(
+                f"{data.name}: inputs are {x.dtype}, the parameters of the network {network.layout.dtype}; expected "
+                f"one type, as x.to({network.layout.dtype}) makes it"
+            )
 
     def _stacked(self) -> bool:
         """On a device every operation has a cost of its own, however little it computes."""
@@ -133,7 +151,7 @@ class Classification(Task):
         """Named draws; all clients padded to one width that depends on the task alone."""
         samples, sizes = self.sampling.rows(work)
         width, clients = samples.shape[2], work.A.tolist()
-        weights = ((np.arange(width) < sizes[:, None]) / np.maximum(sizes, 1)[:, None]).astype(np.float32)
+        weights = (np.arange(width) < sizes[:, None]) / np.maximum(sizes, 1)[:, None]
         device = self.data.x_train.device
         inputs, targets, rows = self._prepared(samples)
         draws = seeds = None
@@ -151,7 +169,7 @@ class Classification(Task):
             inputs,
             targets,
             torch.from_numpy(rows).to(device),
-            torch.from_numpy(weights).to(device),
+            torch.from_numpy(weights).to(device, self.network.layout.dtype),
             sizes.tolist(),
             draws,
             seeds,
@@ -301,6 +319,7 @@ def classification(
     augment     random crops and flips
     evaluate_on train, validation, test: the parts of the data on which models are evaluated; None: on all
     """
+    data = data.checked()
     if validation is not None and data.y_val is not None:
         raise UserError(f"{data.name} has validation samples of its own (x_val, y_val); omit validation (--validation)")
     network = network_for(data, model)

@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import accumulate
 from typing import Literal
 
 import torch
@@ -26,6 +27,7 @@ class Entry:
     shape: tuple[int, ...]
     dtype: torch.dtype
     kind: Kind
+    trained: bool = True  # False: a parameter with requires_grad=False
 
     @property
     def size(self) -> int:
@@ -37,7 +39,7 @@ class Entry:
 class Layout:
     """The tensors of a module's `state_dict` in its order, and where each of them is in a vector [d + b].
 
-    parameter  trained: the first d numbers, the part that an algorithm sees
+    parameter  trained, unless its requires_grad is False: the first d numbers, the part that an algorithm sees
     buffer     floating point and not trained, such as the running statistics of batch normalisation: the last b numbers
     constant   not floating point, such as `num_batches_tracked`: not in the vector; every client begins with this value
 
@@ -57,8 +59,8 @@ class Layout:
     @classmethod
     def of(cls, module: nn.Module) -> "Layout":
         """The layout of a module; a parameter that is used under two names is one entry."""
-        trained = dict(module.named_parameters(remove_duplicate=False))
-        if lazy := [name for name, one in trained.items() if is_lazy(one)]:
+        parameters = dict(module.named_parameters(remove_duplicate=False))
+        if lazy := [name for name, one in parameters.items() if is_lazy(one)]:
             raise UserError(f"{lazy[0]} has no shape yet; call the module once on an input before it is returned")
         entries: list[Entry] = []
         constants: dict[str, Tensor] = {}
@@ -71,8 +73,9 @@ class Layout:
                 aliases[name] = first[id(tensor)]
                 continue
             first[id(tensor)] = name
-            kind: Kind = "parameter" if name in trained else "buffer" if tensor.is_floating_point() else "constant"
-            entries.append(Entry(name, tuple(tensor.shape), tensor.dtype, kind))
+            kind: Kind = "parameter" if name in parameters else "buffer" if tensor.is_floating_point() else "constant"
+            trained = name not in parameters or tensor.requires_grad
+            entries.append(Entry(name, tuple(tensor.shape), tensor.dtype, kind, trained))
             if kind == "constant":
                 constants[name] = tensor.detach().clone()
         return cls(tuple(entries), constants, aliases)
@@ -107,6 +110,12 @@ class Layout:
     def ordered(self) -> list[Entry]:
         """What is in the vector, in its order."""
         return [entry for kind in ("parameter", "buffer") for entry in self.entries if entry.kind == kind]
+
+    @cached_property
+    def frozen(self) -> dict[str, slice]:
+        """Where in the vector the parameters are that are not trained, by name."""
+        ends = zip(self.ordered, accumulate(entry.size for entry in self.ordered), strict=True)
+        return {entry.name: slice(end - entry.size, end) for entry, end in ends if not entry.trained}
 
     @property
     def variances(self) -> Tensor:

@@ -138,9 +138,7 @@ def partition_of(
         found = _of_flower(chosen, data)
     else:
         found = _called(chosen, labels, seed) if callable(chosen) else chosen
-    parts = found if isinstance(chosen, str) else _checked(found, n)
-    if not len(parts):
-        raise UserError("the partition has no clients")
+    parts = found if isinstance(chosen, str) else _once(checked_parts(found, n))
     if clients is not None and len(parts) != clients:
         raise UserError(f"clients is {clients}, but the partition has {len(parts)} clients; omit clients (--clients)")
     return parts
@@ -215,13 +213,23 @@ def _name(function: Any) -> str:
     return str(getattr(function, "__name__", type(function).__name__))
 
 
-def _checked(found: Iterable[Any], samples: int) -> Parts:
-    """The samples of each client, each of which a client has once."""
-    parts = Parts.of(_indices(part, client) for client, part in enumerate(found))
+def checked_parts(found: Iterable[Any], samples: int) -> Parts:
+    """The samples of each client, of so many samples in all; refuses what does not number them."""
+    if not isinstance(found, Iterable):
+        raise UserError(f"the partition is {found!r}; expected a vector of sample numbers for each client")
+    known = isinstance(found, Parts)
+    parts = Parts.of(found if known else (_indices(part, client) for client, part in enumerate(found)))
+    if not len(parts):
+        raise UserError("the partition has no clients; expected a vector of sample numbers for each client")
     outside = np.flatnonzero((parts.order < 0) | (parts.order >= samples))
     if len(outside):
         client, wrong = parts.owners[outside[0]], parts.order[outside[0]]
         raise UserError(f"client {client} has sample {wrong}; the training samples are 0 to {samples - 1}")
+    return parts
+
+
+def _once(parts: Parts) -> Parts:
+    """The same; refused if a client has a sample twice."""
     owners = parts.owners
     by_client = np.lexsort((parts.order, owners))
     owner, sample = owners[by_client], parts.order[by_client]
@@ -239,6 +247,11 @@ def _indices(part: Any, client: int) -> Indices:
         raise UserError(f"the partition of client {client} cannot be read ({brief(error)})") from None
     if found.size == 0:
         return np.empty(0, dtype=np.int64)
+    if found.dtype.kind == "b":
+        raise UserError(
+            f"client {client} has a mask of shape {list(found.shape)}; expected a vector of sample numbers, as "
+            "np.flatnonzero(mask) gives"
+        )
     if found.ndim != 1 or found.dtype.kind not in "iu":
         raise UserError(
             f"client {client} has {found.dtype} of shape {list(found.shape)}; expected a vector of sample numbers"

@@ -12,6 +12,7 @@ from fedawe.algorithms.base import Algorithm, S, State, is_whole
 from fedawe.algorithms.buffers import with_buffers
 from fedawe.algorithms.exchange import absorb, broadcast, choose, first_state, visits_of
 from fedawe.algorithms.facts import name_of, needs_plain_local, with_seed
+from fedawe.algorithms.private import check_trained
 from fedawe.availability.past import Past
 from fedawe.availability.trace import Trace
 from fedawe.core.errors import UserError
@@ -90,6 +91,7 @@ def check_local(algorithm: Algorithm[S], local: Local) -> None:
 
 def check_possible(algorithm: Algorithm[S], state: S, trace: Trace, task: Task, local: Local) -> None:
     """Refuses what algorithm or task do not have, or the memory does not hold, before anything is written."""
+    check_trained(algorithm, () if task.layout is None else task.layout.frozen)
     down = broadcast(algorithm, state, 0, torch.arange(1))
     _check_models(algorithm, state, down)
     local.check_precision(task, state.latest)

@@ -49,8 +49,8 @@ def from_arrays(name: str, arrays: Mapping[str, Array], where: str = "", text: i
         if arrays["x_train"].shape[1:] != arrays[f"x_{part}"].shape[1:]:
             shapes = [list(arrays[f"x_{each}"].shape[1:]) for each in ("train", part)]
             raise UserError(f"{where}: samples of x_train have the shape {shapes[0]}, those of x_{part} {shapes[1]}")
-        if out["x_train"].dtype != out[f"x_{part}"].dtype:
-            kinds = [str(arrays[f"x_{each}"].dtype) for each in ("train", part)]
+        kinds = [arrays[f"x_{each}"].dtype for each in ("train", part)]
+        if (kinds[0] == np.uint8) != (kinds[1] == np.uint8):  # of which only uint8 is scaled to [0, 1]
             raise UserError(f"{where}: x_train is {kinds[0]}, x_{part} is {kinds[1]}; expected one type of numbers")
         if not text and int(out[f"y_{part}"].max()) > int(out["y_train"].max()):
             raise UserError(f"{where}: y_{part} has class {int(out[f'y_{part}'].max())}, which y_train does not know")

@@ -63,6 +63,44 @@ class Data:
         shape = self.x_train.shape[1:]
         return torch.Size([shape[2], *shape[:2]]) if self.x_train.dtype == torch.uint8 else shape
 
+    def checked(self) -> "Data":
+        """The same with labels of type int64; refuses what is no labelled data."""
+        validates = self.x_val is not None or self.y_val is not None
+        parts = ("train", "test", "val") if validates else ("train", "test")
+        for part in parts:
+            self._check(part)
+        labels = {f"y_{part}": getattr(self, f"y_{part}") for part in parts}
+        other = {name: y.long() for name, y in labels.items() if y.dtype != torch.int64}
+        return replace(self, **other) if other else self
+
+    def _check(self, part: str) -> None:
+        x, y = (getattr(self, f"{letter}_{part}") for letter in "xy")
+        for name, found in ((f"x_{part}", x), (f"y_{part}", y)):
+            if not isinstance(found, Tensor):
+                raise UserError(
+                    f"{self.name}: {name} is of type {type(found).__name__}; expected a torch.Tensor, as "
+                    "torch.as_tensor makes it"
+                )
+        if y.is_floating_point() or y.is_complex() or y.dtype == torch.bool:
+            raise UserError(f"{self.name}: y_{part} is {y.dtype}; expected class numbers from 0, torch.int64")
+        one_each = y.ndim == 1 or (self.text and y.ndim == 2)
+        if not one_each or x.shape[:1] != y.shape[:1]:
+            raise UserError(
+                f"{self.name}: y_{part} has the shape {list(y.shape)} and x_{part} {list(x.shape)}; expected one label "
+                "for each sample, [N]"
+            )
+        if part == "train" and not len(y):
+            raise UserError(f"{self.name}: x_train has no samples; expected one or more")
+        if y.numel() and int(y.min()) < 0:
+            raise UserError(f"{self.name}: y_{part} has a class {int(y.min())}; expected class numbers from 0")
+        if x.dtype != self.x_train.dtype:
+            raise UserError(f"{self.name}: x_train is {self.x_train.dtype}, x_{part} is {x.dtype}; expected one type")
+        if x.dtype == torch.uint8 and x.ndim != 4:
+            raise UserError(
+                f"{self.name}: x_{part} is torch.uint8 of shape {list(x.shape)}; expected images [N, height, width, "
+                "channels], or float32"
+            )
+
     def part(self, name: Role) -> tuple[Tensor, Tensor]:
         """Inputs and labels of one part."""
         if name == "validation":

@@ -24,17 +24,21 @@ def from_leaf(folder: str | Path, *, shape: Sequence[int] | None = None) -> Data
     if place is None:
         raise UserError(f"{folder}: expected the folders train and test with JSON files, as LEAF writes them")
     arrays: dict[str, Array] = {}
+    texts: dict[str, bool] = {}
     for part in ("train", "test"):
         users, inputs, labels = _users(place / part)
-        text = isinstance(inputs[0], str)
+        texts[part] = isinstance(inputs[0], str)
         where = str(place / part)
-        x, y = _leaf_text(inputs, labels, where) if text else (stacked(inputs, where), stacked(labels, where))
+        x, y = _leaf_text(inputs, labels, where) if texts[part] else (stacked(inputs, where), stacked(labels, where))
         arrays |= {f"x_{part}": x, f"y_{part}": y}
         if part == "train":
             arrays["client"] = np.array(users)
+    if texts["train"] != texts["test"]:
+        kinds = ("text", "numbers") if texts["train"] else ("numbers", "text")
+        raise UserError(f"{place}: inputs of train are {kinds[0]}, those of test {kinds[1]}; expected the same of both")
     if shape is not None:
         arrays |= {key: _shaped(arrays[key], shape, str(place)) for key in ("x_train", "x_test")}
-    return from_arrays(Path(folder).name, arrays, str(place), text=CODES if text else 0)
+    return from_arrays(Path(folder).name, arrays, str(place), text=CODES if texts["train"] else 0)
 
 
 def leaf_folder(path: Path) -> Path | None:

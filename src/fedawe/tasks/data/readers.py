@@ -49,23 +49,35 @@ def from_torch(train: Any, test: Any, *, client: Any = None, val: Any = None, na
     """Data from any `torch.utils.data.Dataset` of pairs (input, label), such as those of torchvision.
 
     Every sample is read once. Inputs are tensors ([channels, height, width] for images), arrays or PIL images of one
-    shape. `client` has one whole number or name for each training sample.
+    shape; labels are class numbers from 0. `client` has one whole number or name for each training sample.
     """
     arrays: dict[str, Array] = {}
     for part, samples in {"train": train, "test": test, "val": val}.items():
         if samples is None:
             continue
-        pairs = [samples[n] for n in range(len(samples))]
+        pairs = [_pair(samples[n], f"{name}: sample {n} of {part}") for n in range(len(samples))]
         arrays[f"x_{part}"] = stacked([_channels_last(x) for x, _ in pairs], f"{name}: {part}")
-        arrays[f"y_{part}"] = np.array([int(y) for _, y in pairs], dtype=np.int64)
+        labels = stacked([_array(y) for _, y in pairs], f"{name}: labels of {part}")
+        labels = labels[:, 0] if labels.shape[1:] == (1,) else labels
+        arrays[f"y_{part}"] = labels.astype(np.int64) if labels.dtype.kind == "b" else labels
     if client is not None:
         arrays["client"] = client_names(np.asarray(client))
     return from_arrays(name, arrays)
 
 
+def _pair(sample: Any, where: str) -> tuple[Any, Any]:
+    """Input and label of a sample."""
+    if not isinstance(sample, tuple | list) or len(sample) != 2:
+        of = f" of {len(sample)}" if isinstance(sample, tuple | list) else ""
+        raise UserError(f"{where} is a {type(sample).__name__}{of}; expected a pair (input, label)")
+    return sample[0], sample[1]
+
+
 def _channels_last(sample: Any) -> Array:
     """An input as an array; a tensor of three dimensions is [channels, height, width]."""
-    if isinstance(sample, Tensor):
-        array = sample.detach().cpu().numpy()
-        return array.transpose(1, 2, 0) if array.ndim == 3 else array
-    return np.asarray(sample)
+    array = _array(sample)
+    return array.transpose(1, 2, 0) if isinstance(sample, Tensor) and array.ndim == 3 else array
+
+
+def _array(what: Any) -> Array:
+    return what.detach().cpu().numpy() if isinstance(what, Tensor) else np.asarray(what)

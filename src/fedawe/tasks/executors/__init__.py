@@ -24,9 +24,8 @@ def executor_of(
 
     It refuses an executor that cannot compute the module, and says why.
     """
-    parameters = dict(module.named_parameters())
-    frozen = frozenset(name for name, one in parameters.items() if not one.requires_grad)
-    if parameters and len(frozen) == len(parameters):
+    frozen = frozenset(layout.frozen)
+    if frozen and all(entry.name in frozen for entry in layout.ordered if entry.kind == "parameter"):
         raise UserError("no parameter of the module has requires_grad=True; leave those that are to be trained so")
     if asked == "autograd":
         return Autograd(module, layout, frozen, loss, "asked for")
