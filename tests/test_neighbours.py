@@ -518,6 +518,65 @@ def test_a_chooser_takes_k_of_the_available(chooser: Any) -> None:
     assert found == chosen_rounds(algorithm)  # the same draws again
 
 
+class Choice:
+    """A rule, or a chooser, with a choice that is given as a function of the available clients."""
+
+    k = 1
+
+    def __init__(self, choice: Callable[[Any], Any]) -> None:
+        self.choice = choice
+
+    def __getattr__(self, verb: str) -> Any:
+        return getattr(fedawe.FedAvg(), verb)
+
+    def choose(self, state: Any, t: int, A: Any, draw: Any) -> Any:
+        del state, t, draw
+        return self.choice(A)
+
+    pick = choose
+
+
+@pytest.mark.parametrize(
+    ("choice", "said"),
+    [
+        (lambda A: torch.arange(len(A))[:1], "returned client 0 in round 0, which is not available; expected some of"),
+        (lambda A: [7], "returned client 7 in round 0, which is not available"),
+        (lambda A: [-1], "returned client -1 in round 0, which is not available"),
+        (lambda A: A[[1, 0, 1]], "returned client 2 more than once in round 0; expected"),
+        (lambda A: A.double(), r"returned torch.float64 of shape \[2\] in round 0; .*: return A\[positions\]"),
+        (lambda A: A > 1, r"returned torch.bool of shape \[2\] in round 0; expected some of the available clients A"),
+        (lambda A: A[0], r"returned torch.int64 of shape \[\] in round 0"),
+        (lambda A: None, "returned a NoneType in round 0; expected some of the available clients A"),
+        (lambda A: set(A.tolist()), "returned a set in round 0; expected some of the available clients A"),
+    ],
+)
+def test_only_available_clients_can_be_chosen(choice: Callable[[Any], Any], said: str) -> None:
+    trace = fedawe.Trace([[False, True, True, False, False]])
+    for verb, algorithm in (("choose", Choice(choice)), ("pick", fedawe.Chosen(fedawe.FedAvg(), Choice(choice)))):
+        with pytest.raises(fedawe.UserError, match=f"Choice.{verb} {said}"):
+            chosen_rounds(algorithm, trace)
+
+
+@pytest.mark.parametrize("kind", [list, np.asarray, torch.Tensor.int])
+def test_a_choice_may_be_a_list_or_an_array(kind: Callable[[Any], Any]) -> None:
+    for choice, chosen in ((lambda A: kind(A[[1]]), [2]), (lambda A: kind(A[:0]), [])):
+        trace = fedawe.Trace([[False, True, True, False, False]])
+        assert chosen_rounds(Choice(choice), trace) == [chosen]
+        assert chosen_rounds(fedawe.Chosen(fedawe.FedAvg(), Choice(choice)), trace) == [chosen]
+
+
+def test_nobody_can_be_chosen_of_nobody() -> None:
+    with pytest.raises(fedawe.UserError, match=r"Choice.choose returned client 0 in round 0, which is not available"):
+        chosen_rounds(Choice(lambda A: [0]), fedawe.Trace([[False] * 5]))
+
+
+def test_a_rule_may_choose_of_a_choice_in_any_order() -> None:
+    from fedawe.algorithms.exchange import choose
+
+    A = torch.tensor([4, 0, 2])
+    assert choose(Choice(lambda A: A[:2]), fedawe.FedAvg().init(torch.zeros(1), 5), 0, A, draw_).tolist() == [4, 0]
+
+
 def test_unchosen_clients_do_not_train() -> None:
     class Counting(fedawe.Quadratic):
         asked: list[int] = []  # noqa: RUF012
