@@ -446,6 +446,8 @@ EXCHANGES = {
     "oort": fedawe.Chosen(fedawe.FedAvg(), fedawe.Oort(2)),
     "oort around fedpbc": fedawe.Chosen(fedawe.FedPBC(), fedawe.Oort(2)),
     "f3ast": fedawe.F3AST(beta=0.1, capacity=2),
+    "momentum around f3ast": fedawe.FedAvgM(rule=fedawe.F3AST(beta=0.1, capacity=2)),
+    "fedlaavg": fedawe.FedLaAvg(k=2),
 }
 every_exchange = pytest.mark.parametrize("name", EXCHANGES)
 DIGITS = fedawe.digits()
@@ -464,7 +466,7 @@ def digits_run(name: str, **given: Any) -> list[Any]:
 @every_exchange
 def test_resumed_is_uninterrupted_bit_for_bit(name: str) -> None:
     whole = digits_run(name)
-    kept = unpack(EXCHANGES[name].init(torch.zeros_like(whole[0].x), 8), pack(whole[2].state))
+    kept = unpack(whole[0].state, pack(whole[2].state))
     assert torch.equal(digits_run(name, resume=kept)[-1].x, whole[-1].x)
 
 
@@ -589,6 +591,81 @@ def test_unchosen_clients_do_not_train() -> None:
     found = list(fedawe.simulate(problem, fedawe.F3AST(beta=0.1, capacity=1), TRACE, LOCAL, seed=0))
     assert Counting.asked == [i for done in found for i in done.A.tolist()]
     assert len(Counting.asked) == int(ON.any(1).sum())
+
+
+class Visited(fedawe.Quadratic):
+    """Writes down which clients are trained, and how often each was active before."""
+
+    def batches(self, work: Any) -> Any:
+        self.seen.extend(zip(work.A.tolist(), work.visits.tolist(), strict=True))
+        return super().batches(work)
+
+
+CHOOSING = {
+    "f3ast": fedawe.F3AST(beta=0.1, capacity=2),
+    "fedlaavg": fedawe.FedLaAvg(k=2),
+    "wrapped": fedawe.FedAvgM(rule=fedawe.Weighted(fedawe.F3AST(beta=0.1, capacity=2), np.ones(M))),
+    "chosen": fedawe.Chosen(fedawe.F3AST(beta=0.1, capacity=2), fedawe.Uniform(3)),
+    "one's own": Choice(lambda A: A[:2]),
+    "all": fedawe.FedAWE(),
+}
+
+
+@pytest.mark.parametrize("stop", [None, 0, 7])
+@pytest.mark.parametrize("name", CHOOSING)
+def test_epochs_go_on_from_one_active_round_to_the_next(name: str, stop: int | None) -> None:
+    problem, local = Visited(torch.from_numpy(U)), fedawe.Local(RATE, steps=S, batches="epochs")
+    run = lambda **given: list(fedawe.simulate(problem, CHOOSING[name], TRACE, local, seed=SEED, **given))  # noqa: E731
+    problem.seen = []
+    found = run()
+    before = [0] * M
+    expected: list[tuple[int, int]] = []
+    for done in found:
+        if done.t == (stop if stop is not None else -1) + 1:
+            tail = len(expected)
+        for i in done.A.tolist():
+            expected.append((i, before[i]))
+            before[i] += 1
+    assert problem.seen == expected
+    if stop is not None:
+        problem.seen = []
+        again = run(resume=unpack(found[-1].state, pack(found[stop].state)))
+        assert problem.seen == expected[tail:]
+        assert torch.equal(again[-1].x, found[-1].x)
+
+
+def test_an_experiment_that_goes_on_has_the_batches_of_one_that_never_stopped(tmp_path: Any) -> None:
+    import batch_norm
+
+    problem = batch_norm.task()
+    local = fedawe.Local(fedawe.Rate(0.1), steps=3, batch=8, batches="epochs")
+
+    def run(folder: str, rounds: int) -> set[tuple[int, int, int]]:
+        """Round, client and how often it was active before; round 0 is also used to see how clients are grouped."""
+        seen: set[tuple[int, int, int]] = set()
+
+        def batches(work: Any) -> Any:
+            seen.update((work.t, i, n) for i, n in zip(work.A.tolist(), work.visits.tolist(), strict=True) if work.t)
+            return type(problem).batches(problem, work)
+
+        problem.batches = batches
+        experiment = fedawe.Experiment(
+            task=problem,
+            algorithms={"f3ast": EXCHANGES["f3ast"]},
+            availability=batch_norm.trace(6),
+            local=local,
+            rounds=rounds,
+            seeds=(0,),
+        )
+        experiment.run(tmp_path / folder, workers=1)
+        return seen
+
+    whole = run("whole", 6)
+    for i in range(6):
+        counts = [n for _, client, n in sorted(whole) if client == i]
+        assert np.diff(counts).tolist() == [1] * (len(counts) - 1)
+    assert run("resumed", 4) == {each for each in whole if each[0] < 4}
+    assert run("resumed", 6) == {each for each in whole if each[0] >= 4}
 
 
 def test_uniform_is_uniform_and_depends_on_the_seed() -> None:

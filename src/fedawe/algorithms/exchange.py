@@ -137,7 +137,7 @@ def check_state(algorithm: Any, state: Any) -> None:
 
 def chooses(algorithm: Any) -> bool:
     """Whether an algorithm may ask fewer than all available clients."""
-    return bool(getattr(algorithm, "chooses", False))
+    return bool(getattr(algorithm, "chooses", hasattr(algorithm, "choose")))
 
 
 def most_asked(algorithm: Any) -> int | None:
