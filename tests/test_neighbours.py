@@ -668,6 +668,14 @@ def test_an_experiment_that_goes_on_has_the_batches_of_one_that_never_stopped(tm
     assert run("resumed", 6) == {each for each in whole if each[0] >= 4}
 
 
+def test_fedpbc_draws_the_batches_of_owed_rounds_alone() -> None:
+    problem = Visited(torch.from_numpy(U))
+    problem.seen = []
+    found = list(fedawe.simulate(problem, fedawe.FedPBC(), TRACE, LOCAL, seed=SEED))
+    last = [max([done.t for done in found if i in done.A], default=-1) for i in range(M)]
+    assert sorted(i for i, _ in problem.seen) == [i for i in range(M) for _ in range(last[i] + 1)]
+
+
 def test_uniform_is_uniform_and_depends_on_the_seed() -> None:
     always = fedawe.Trace(np.ones((500, M), dtype=bool))
     algorithm = fedawe.Chosen(fedawe.FedAvg(), fedawe.Uniform(2))
