@@ -18,7 +18,7 @@ from fedawe.experiments import checkpoint
 from fedawe.tasks import Classification, Layout, ModuleNetwork
 from fedawe.tasks.base import Work
 from fedawe.training.engines import Inline, Processes
-from fedawe.training.shares import innovations
+from fedawe.training.shares import innovations, trained
 
 LOCAL = fedawe.Local(fedawe.Rate(0.1), steps=5, batch=8)
 
@@ -193,6 +193,20 @@ def test_integers_live_for_one_round_of_a_client() -> None:
     named = problem.layout.state_dict(last.x)
     for name in ("norm.running_mean", "norm.running_var", "last.weight"):
         torch.testing.assert_close(named[name], twin.state_dict()[name], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("stacked", [False, True])
+def test_a_gradient_at_the_start_leaves_no_trace_in_training(stacked: bool) -> None:
+    """SCAFFOLD's option 1 asks for it: the integers that count batches begin anew in training."""
+    problem = task(ModuleNetwork(Cumulative))
+    A, x = torch.arange(3), problem.initial(0).repeat(3, 1)
+    shift = torch.full((3, problem.layout.parameters), 0.1)
+    without, asked = (
+        trained(problem, LOCAL, fedawe.Broadcast(x, shift, gradient=gradient), A, 0, 0, torch.zeros_like(A), stacked)
+        for gradient in (False, True)
+    )
+    assert torch.equal(asked.G, without.G)
+    assert asked.gradient is not None
 
 
 class Reassigned(nn.Module):

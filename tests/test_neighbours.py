@@ -446,6 +446,8 @@ EXCHANGES = {
     "oort": fedawe.Chosen(fedawe.FedAvg(), fedawe.Oort(2)),
     "oort around fedpbc": fedawe.Chosen(fedawe.FedPBC(), fedawe.Oort(2)),
     "f3ast": fedawe.F3AST(beta=0.1, capacity=2),
+    "momentum around f3ast": fedawe.FedAvgM(rule=fedawe.F3AST(beta=0.1, capacity=2)),
+    "fedlaavg": fedawe.FedLaAvg(k=2),
 }
 every_exchange = pytest.mark.parametrize("name", EXCHANGES)
 DIGITS = fedawe.digits()
@@ -464,7 +466,7 @@ def digits_run(name: str, **given: Any) -> list[Any]:
 @every_exchange
 def test_resumed_is_uninterrupted_bit_for_bit(name: str) -> None:
     whole = digits_run(name)
-    kept = unpack(EXCHANGES[name].init(torch.zeros_like(whole[0].x), 8), pack(whole[2].state))
+    kept = unpack(whole[0].state, pack(whole[2].state))
     assert torch.equal(digits_run(name, resume=kept)[-1].x, whole[-1].x)
 
 
@@ -518,6 +520,65 @@ def test_a_chooser_takes_k_of_the_available(chooser: Any) -> None:
     assert found == chosen_rounds(algorithm)  # the same draws again
 
 
+class Choice:
+    """A rule, or a chooser, with a choice that is given as a function of the available clients."""
+
+    k = 1
+
+    def __init__(self, choice: Callable[[Any], Any]) -> None:
+        self.choice = choice
+
+    def __getattr__(self, verb: str) -> Any:
+        return getattr(fedawe.FedAvg(), verb)
+
+    def choose(self, state: Any, t: int, A: Any, draw: Any) -> Any:
+        del state, t, draw
+        return self.choice(A)
+
+    pick = choose
+
+
+@pytest.mark.parametrize(
+    ("choice", "said"),
+    [
+        (lambda A: torch.arange(len(A))[:1], "returned client 0 in round 0, which is not available; expected some of"),
+        (lambda A: [7], "returned client 7 in round 0, which is not available"),
+        (lambda A: [-1], "returned client -1 in round 0, which is not available"),
+        (lambda A: A[[1, 0, 1]], "returned client 2 more than once in round 0; expected"),
+        (lambda A: A.double(), r"returned torch.float64 of shape \[2\] in round 0; .*: return A\[positions\]"),
+        (lambda A: A > 1, r"returned torch.bool of shape \[2\] in round 0; expected some of the available clients A"),
+        (lambda A: A[0], r"returned torch.int64 of shape \[\] in round 0"),
+        (lambda A: None, "returned a NoneType in round 0; expected some of the available clients A"),
+        (lambda A: set(A.tolist()), "returned a set in round 0; expected some of the available clients A"),
+    ],
+)
+def test_only_available_clients_can_be_chosen(choice: Callable[[Any], Any], said: str) -> None:
+    trace = fedawe.Trace([[False, True, True, False, False]])
+    for verb, algorithm in (("choose", Choice(choice)), ("pick", fedawe.Chosen(fedawe.FedAvg(), Choice(choice)))):
+        with pytest.raises(fedawe.UserError, match=f"Choice.{verb} {said}"):
+            chosen_rounds(algorithm, trace)
+
+
+@pytest.mark.parametrize("kind", [list, np.asarray, torch.Tensor.int])
+def test_a_choice_may_be_a_list_or_an_array(kind: Callable[[Any], Any]) -> None:
+    for choice, chosen in ((lambda A: kind(A[[1]]), [2]), (lambda A: kind(A[:0]), [])):
+        trace = fedawe.Trace([[False, True, True, False, False]])
+        assert chosen_rounds(Choice(choice), trace) == [chosen]
+        assert chosen_rounds(fedawe.Chosen(fedawe.FedAvg(), Choice(choice)), trace) == [chosen]
+
+
+def test_nobody_can_be_chosen_of_nobody() -> None:
+    with pytest.raises(fedawe.UserError, match=r"Choice.choose returned client 0 in round 0, which is not available"):
+        chosen_rounds(Choice(lambda A: [0]), fedawe.Trace([[False] * 5]))
+
+
+def test_a_rule_may_choose_of_a_choice_in_any_order() -> None:
+    from fedawe.algorithms.exchange import choose
+
+    A = torch.tensor([4, 0, 2])
+    assert choose(Choice(lambda A: A[:2]), fedawe.FedAvg().init(torch.zeros(1), 5), 0, A, draw_).tolist() == [4, 0]
+
+
 def test_unchosen_clients_do_not_train() -> None:
     class Counting(fedawe.Quadratic):
         asked: list[int] = []  # noqa: RUF012
@@ -530,6 +591,89 @@ def test_unchosen_clients_do_not_train() -> None:
     found = list(fedawe.simulate(problem, fedawe.F3AST(beta=0.1, capacity=1), TRACE, LOCAL, seed=0))
     assert Counting.asked == [i for done in found for i in done.A.tolist()]
     assert len(Counting.asked) == int(ON.any(1).sum())
+
+
+class Visited(fedawe.Quadratic):
+    """Writes down which clients are trained, and how often each was active before."""
+
+    def batches(self, work: Any) -> Any:
+        self.seen.extend(zip(work.A.tolist(), work.visits.tolist(), strict=True))
+        return super().batches(work)
+
+
+CHOOSING = {
+    "f3ast": fedawe.F3AST(beta=0.1, capacity=2),
+    "fedlaavg": fedawe.FedLaAvg(k=2),
+    "wrapped": fedawe.FedAvgM(rule=fedawe.Weighted(fedawe.F3AST(beta=0.1, capacity=2), np.ones(M))),
+    "chosen": fedawe.Chosen(fedawe.F3AST(beta=0.1, capacity=2), fedawe.Uniform(3)),
+    "one's own": Choice(lambda A: A[:2]),
+    "all": fedawe.FedAWE(),
+}
+
+
+@pytest.mark.parametrize("stop", [None, 0, 7])
+@pytest.mark.parametrize("name", CHOOSING)
+def test_epochs_go_on_from_one_active_round_to_the_next(name: str, stop: int | None) -> None:
+    problem, local = Visited(torch.from_numpy(U)), fedawe.Local(RATE, steps=S, batches="epochs")
+    run = lambda **given: list(fedawe.simulate(problem, CHOOSING[name], TRACE, local, seed=SEED, **given))  # noqa: E731
+    problem.seen = []
+    found = run()
+    before = [0] * M
+    expected: list[tuple[int, int]] = []
+    for done in found:
+        if done.t == (stop if stop is not None else -1) + 1:
+            tail = len(expected)
+        for i in done.A.tolist():
+            expected.append((i, before[i]))
+            before[i] += 1
+    assert problem.seen == expected
+    if stop is not None:
+        problem.seen = []
+        again = run(resume=unpack(found[-1].state, pack(found[stop].state)))
+        assert problem.seen == expected[tail:]
+        assert torch.equal(again[-1].x, found[-1].x)
+
+
+def test_an_experiment_that_goes_on_has_the_batches_of_one_that_never_stopped(tmp_path: Any) -> None:
+    import batch_norm
+
+    problem = batch_norm.task()
+    local = fedawe.Local(fedawe.Rate(0.1), steps=3, batch=8, batches="epochs")
+
+    def run(folder: str, rounds: int) -> set[tuple[int, int, int]]:
+        """Round, client and how often it was active before; round 0 is also used to see how clients are grouped."""
+        seen: set[tuple[int, int, int]] = set()
+
+        def batches(work: Any) -> Any:
+            seen.update((work.t, i, n) for i, n in zip(work.A.tolist(), work.visits.tolist(), strict=True) if work.t)
+            return type(problem).batches(problem, work)
+
+        problem.batches = batches
+        experiment = fedawe.Experiment(
+            task=problem,
+            algorithms={"f3ast": EXCHANGES["f3ast"]},
+            availability=batch_norm.trace(6),
+            local=local,
+            rounds=rounds,
+            seeds=(0,),
+        )
+        experiment.run(tmp_path / folder, workers=1)
+        return seen
+
+    whole = run("whole", 6)
+    for i in range(6):
+        counts = [n for _, client, n in sorted(whole) if client == i]
+        assert np.diff(counts).tolist() == [1] * (len(counts) - 1)
+    assert run("resumed", 4) == {each for each in whole if each[0] < 4}
+    assert run("resumed", 6) == {each for each in whole if each[0] >= 4}
+
+
+def test_fedpbc_draws_the_batches_of_owed_rounds_alone() -> None:
+    problem = Visited(torch.from_numpy(U))
+    problem.seen = []
+    found = list(fedawe.simulate(problem, fedawe.FedPBC(), TRACE, LOCAL, seed=SEED))
+    last = [max([done.t for done in found if i in done.A], default=-1) for i in range(M)]
+    assert sorted(i for i, _ in problem.seen) == [i for i in range(M) for _ in range(last[i] + 1)]
 
 
 def test_uniform_is_uniform_and_depends_on_the_seed() -> None:

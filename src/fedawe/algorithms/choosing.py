@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fedawe.algorithms.base import Algorithm, State, check_whole, known_clients
-from fedawe.algorithms.exchange import Broadcast, Upload, absorb, choose, first_state, in_order
+from fedawe.algorithms.exchange import Broadcast, Upload, absorb, choose, first_state, in_order, some_of
 from fedawe.algorithms.facts import is_linear, is_private, name_of
 from fedawe.algorithms.fedavg import FedAvg
 from fedawe.algorithms.wrapper import NestedState, Wrapper, check_rule
@@ -202,7 +202,8 @@ class Chosen(Wrapper[ChosenState]):
         """The chooser's choice, and of these the rule's, in the order of the clients."""
         A = known_clients(A, state).sort().values
         if len(A) > self.chooser.k:
-            A = self.chooser.pick(state, t, A, draw).sort().values
+            picked = self.chooser.pick(state, t, A, draw)
+            A = some_of(A, picked, t, f"{type(self.chooser).__name__}.pick").sort().values
         return choose(self.rule, state.own, t, A, draw)
 
     def broadcast(self, state: ChosenState, t: int, A: Tensor) -> Broadcast:

@@ -56,7 +56,34 @@ class Upload:
 def choose(algorithm: Any, state: State, t: int, A: Tensor, draw: np.random.Generator) -> Tensor:
     """The clients that are asked in round t, of the available clients A [k]; `draw` is named by (seed, t)."""
     own = getattr(algorithm, "choose", None)
-    return A if own is None else own(state, t, A, draw)
+    return A if own is None else some_of(A, own(state, t, A, draw), t, f"{type(algorithm).__name__}.choose")
+
+
+def some_of(A: Tensor, chosen: Any, t: int, verb: str) -> Tensor:
+    """What `verb` returned in round t as clients, [k]; refused unless they are some of A [n], each once."""
+    expected = "expected some of the available clients A, each once: return A[positions]"
+    try:
+        found = torch.as_tensor(chosen, device=A.device)
+    except (TypeError, ValueError, RuntimeError):
+        raise UserError(f"{verb} returned a {type(chosen).__name__} in round {t}; {expected}") from None
+    if found.ndim == 1 and len(found) == 0:  # an empty list has no dtype to speak of
+        return A[:0]
+    if found.ndim != 1 or found.dtype.is_floating_point or found.dtype.is_complex or found.dtype == torch.bool:
+        raise UserError(f"{verb} returned {found.dtype} of shape {list(found.shape)} in round {t}; {expected}")
+    found = found.to(torch.int64)
+    if torch.equal(found, A):
+        return A
+    others = found
+    if len(A):  # A is in order, unless somebody else has chosen before: then what is not found is searched for again
+        others = others[A[torch.searchsorted(A, found).clamp(max=len(A) - 1)] != found]
+        others = others[~torch.isin(others, A)]
+    if len(others):
+        raise UserError(f"{verb} returned client {int(others[0])} in round {t}, which is not available; {expected}")
+    ordered = found.sort().values
+    twice = ordered[1:][ordered[1:] == ordered[:-1]]
+    if len(twice):
+        raise UserError(f"{verb} returned client {int(twice[0])} more than once in round {t}; {expected}")
+    return found
 
 
 def broadcast(algorithm: Algorithm[S], state: S, t: int, A: Tensor) -> Broadcast:
@@ -110,7 +137,7 @@ def check_state(algorithm: Any, state: Any) -> None:
 
 def chooses(algorithm: Any) -> bool:
     """Whether an algorithm may ask fewer than all available clients."""
-    return bool(getattr(algorithm, "chooses", False))
+    return bool(getattr(algorithm, "chooses", hasattr(algorithm, "choose")))
 
 
 def most_asked(algorithm: Any) -> int | None:

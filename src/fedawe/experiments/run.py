@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from fedawe.algorithms.base import State
-from fedawe.algorithms.buffers import with_buffers
 from fedawe.algorithms.exchange import chooses, first_state
 from fedawe.algorithms.facts import diagnostics_of, further_models
 from fedawe.availability.past import Past
@@ -23,7 +22,7 @@ from fedawe.results import record as records
 from fedawe.results.record import Line, Record
 from fedawe.training import diagnostics
 from fedawe.training.engines import Engine
-from fedawe.training.simulate import check_possible, simulate
+from fedawe.training.simulate import check_possible, prepared, simulate
 
 MODEL = "model.safetensors"
 
@@ -58,8 +57,8 @@ class Run:
     ) -> None:
         experiment, task = folder.experiment, population.task
         self.label, self.population, self.stacked = label, population, stacked
-        self.algorithm = with_buffers(experiment.algorithm(label, population.trace, task.sizes), task.buffers)
         self.local = experiment.local_of(label)
+        self.algorithm = prepared(experiment.algorithm(label, population.trace, task.sizes), task, self.local)
         self.is_evaluated, self.checkpoint_every = experiment.is_evaluated, checkpoint_every
         self.path = folder.of_run(label, population.seed)
         self.state: State = first_state(self.algorithm, task.initial(population.seed), task.clients)

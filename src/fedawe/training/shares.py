@@ -46,10 +46,13 @@ class Share:
     def train(self, task: Task, local: Local, X: Tensor, shift: Tensor | None = None) -> Answer:
         """Local training of the group from the rows of X [k, d]."""
         work = local.work(torch.tensor(self.A), self.t, self.seed, torch.tensor(self.visits), self._counts())
-        x, batches = X.clone(), task.batches(work)
+        x, gradient = X.clone(), None
+        batches = task.batches(work) if self.loss or self.rounds is None else None  # owed rounds have their own
         loss = task.losses(x, batches).tolist() if self.loss else None
-        with local.autocast(x.device):
-            gradient = _mean_gradient(task, x.clone(), batches, work.steps, work.counts) if self.gradient else None
+        if self.gradient:
+            again = task.batches(work)  # a network may keep things in them from step to step
+            with local.autocast(x.device):
+                gradient = _mean_gradient(task, x.clone(), again, work.steps, work.counts)
         if self.rounds is not None:
             return Answer(self._owed(task, local, X, shift, self.rounds), loss, gradient)
         with local.autocast(x.device):

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from fedawe.algorithms.base import Algorithm, S, State, is_whole
 from fedawe.algorithms.buffers import with_buffers
+from fedawe.algorithms.counted import with_count
 from fedawe.algorithms.exchange import absorb, broadcast, choose, first_state, visits_of
 from fedawe.algorithms.facts import name_of, needs_plain_local, with_seed
 from fedawe.algorithms.private import check_trained
@@ -56,19 +57,25 @@ def simulate(
     Two calls with the same arguments give the same numbers, and so does a call that goes on from any round of another.
     `engine` says how the clients' work is executed; by default in this process. Every process uses one thread, so that
     the numbers do not depend on how many PyTorch has; `Processes` uses several cores. Where the task has buffers, the
-    states are those of `WithBuffers(algorithm, task.buffers)`.
+    states are those of `WithBuffers(algorithm, task.buffers)`. Where batches go on from round to round and the
+    algorithm chooses clients without counting how often each was active, its own state is `state.own`, beside a count.
     """
     check_clients(task)
     if trace.clients != task.clients:
         raise UserError(f"the trace has {trace.clients} clients, the task {task.clients}")
     check_local(algorithm, local)
-    algorithm = with_buffers(with_seed(algorithm, seed), task.buffers)
+    algorithm = prepared(with_seed(algorithm, seed), task, local)
     state = first_state(algorithm, task.initial(seed), task.clients)
     check_possible(algorithm, state, trace, task, local)
     if resume is not None:
         _check_resumed(resume, state)
         state = resume
     return _rounds(algorithm, trace, state, seed, engine or Inline(task, local))
+
+
+def prepared(algorithm: Algorithm[Any], task: Task, local: Local) -> Algorithm[Any]:
+    """The algorithm for models with the task's buffers, and with a count of active rounds where batches need one."""
+    return with_buffers(with_count(algorithm) if local.batches == "epochs" else algorithm, task.buffers)
 
 
 def check_clients(task: Task) -> None:
