@@ -444,6 +444,27 @@ class Plain:
         self.t, self.m, self.x, self.latest = -1, m, x0, x0
 
 
+class Bare(Own):
+    metrics: Any = fedawe.Metric("loss")  # without a comma, no tuple
+
+    def __init__(self, *metrics: Any) -> None:
+        super().__init__()
+        self.metrics = metrics or self.metrics
+
+
+class Held(Verbs):
+    metrics: Any = fedawe.Metric("loss")
+
+
+class Holder:
+    """An algorithm that is no dataclass and has something that it calls its rule."""
+
+    init, start, aggregate, model = Verbs().init, Verbs().start, Verbs().aggregate, Verbs().model
+
+    def __init__(self, rule: Any) -> None:
+        self.rule = rule
+
+
 class Absorbing(Verbs):
     def absorb(self, state: Any, t: int, A: Tensor, upload: Any) -> Any:
         return None
@@ -506,6 +527,11 @@ def test_metrics_whose_names_end_alike_are_no_further_models(tmp_path: Path) -> 
     assert "models" not in results.runs.settings
 
 
+def test_a_class_that_is_no_dataclass_may_call_something_its_rule(tmp_path: Path) -> None:
+    for n, rule in enumerate(("mean", fedawe.FedAvg())):
+        assert own(algorithms={"a": Holder(rule)}).run(tmp_path / str(n)).frame().shape[0] > 0
+
+
 def test_labels_are_no_markup_in_the_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     screen = io.StringIO()
     monkeypatch.setattr(show, "Console", lambda stderr: Console(file=screen, force_terminal=True, width=160))
@@ -552,6 +578,16 @@ def test_a_task_that_trains_one_client_at_a_time_is_never_stacked(tmp_path: Path
         ),
         ({"availability": Alone()}, "Alone gives client 0 the probability 1.5 in round 7; expected a number in [0, 1]"),
         ({"availability": Short()}, "Short.available returned an array of shape [2] in round 0; expected whether"),
+        (
+            {"task": Bare()},
+            "Bare.metrics is a Metric; expected a tuple of metrics, as in (fedawe.Metric('loss', better='lower'),)",
+        ),
+        ({"task": Bare(fedawe.Metric("loss"), "x")}, "Bare.metrics has a str; expected a tuple of metrics"),
+        ({"algorithms": {"a": Held()}}, "Held.metrics is a Metric; expected a tuple of metrics"),
+        (
+            {"algorithms": {"a": Holder(fedawe.FedAvgKnown())}},
+            "Holder is no dataclass and cannot be given its rule; make it a dataclass with a field rule",
+        ),
         ({"task": lambda seed: torch.nn.Linear(2, 2)}, "task(seed) returned a Linear; expected a fedawe.tasks.Task;"),
     ],
 )

@@ -7,11 +7,14 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 import samples
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
@@ -21,6 +24,7 @@ from fedawe.cli.report import ReportCommand, print_summary
 from fedawe.core.errors import UserError
 from fedawe.report import page
 from fedawe.report.figures import end_range
+from fedawe.report.influence import counts
 from fedawe.report.words import Words, suite_words, versus, words
 from fedawe.results.choice import Choice
 from fedawe.results.curves import curve
@@ -422,6 +426,29 @@ def test_the_terminal_gets_the_table_and_the_headline(whole: Path) -> None:
     text = console.export_text()
     assert re.search(r"1 +FedAWE +3 +8\d\.\d\d ± 0\.\d\d +\+\d\.\d\d \[\d\.\d\d, \d\.\d\d\]", text)
     assert "FedAWE is better than FedAvg" in text
+
+
+@dataclass(frozen=True)
+class OfTwo(fedawe.FedAvg):
+    """A linear rule for vectors of two numbers and no others."""
+
+    def aggregate(self, state: Any, t: int, A: Any, G: Any) -> Any:
+        return super().aggregate(state, t, A, G @ torch.eye(2))
+
+
+def test_a_rule_that_cannot_be_audited_is_named_and_the_others_are_shown(tmp_path: Path) -> None:
+    results = fedawe.Experiment(
+        task=fedawe.Quadratic(torch.zeros(3, 2)),
+        algorithms={"FedAvg": fedawe.FedAvg(), "of two": OfTwo()},
+        availability=fedawe.Stationary(),
+        p=0.5,
+        rounds=10,
+        seeds=(0,),
+    ).run(tmp_path / "x")
+    found = counts(results.runs)
+    assert found is not None
+    assert (list(found.influences), found.omitted) == (["FedAvg"], ("of two",))
+    assert "fedawe.load(...).report()</code>): of two." in results.report().read_text()
 
 
 def test_names_are_no_markup_on_a_terminal(tmp_path: Path) -> None:

@@ -639,6 +639,10 @@ def measured(returned, metrics=Measured.metrics):
     [
         (lambda x: None, "Measured.evaluate returned NoneType; expected a dict of numbers by name"),
         (lambda x: {"distance": "near", "other": 0.0}, "Measured.evaluate: distance is 'near'; expected a number"),
+        (
+            lambda x: {"distance": torch.zeros(2), "other": 0.0},
+            "Measured.evaluate: distance has 2 numbers; expected one, by which algorithms are ranked",
+        ),
         (lambda x: {"distanz": 0.0, "other": 0.0}, "Measured declares the metrics distance, which evaluate does not"),
         (lambda x: {"distance": float("nan"), "other": 0.0}, "gives distance = nan for the initial model"),
         *[

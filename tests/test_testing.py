@@ -129,13 +129,25 @@ class BadTask(fedawe.Quadratic):
         return g + g.mean() if self.fault == "together" else g
 
     def evaluate(self, x: Tensor) -> Any:
+        if self.fault == "reserved":
+            return {**super().evaluate(x), "test_seconds": 1.0}
         return {"loss": 1.0} if self.fault == "metric" else super().evaluate(x)
 
 
 @pytest.mark.parametrize(
     ("fault", "said"),
-    [("random", "gives another result"), ("together", "each alone"), ("metric", "declares distance")],
-)
+    [
+        ("random", "gives another result"), ("together", "each alone"), ("metric", "declares distance"),
+        ("reserved", "a metric cannot be called test_seconds"),
+    ],
+)  # fmt: skip
 def test_a_broken_task_is_told_what_is_wrong(fault: str, said: str) -> None:
     with pytest.raises(CheckFailed, match=said):
         check_task(BadTask(fault))
+
+
+def test_one_metric_without_a_comma_is_told() -> None:
+    task = BadTask("")
+    object.__setattr__(task, "metrics", task.metrics[0])
+    with pytest.raises(CheckFailed, match=r"BadTask\.metrics is a Metric; expected a tuple of metrics, as in"):
+        check_task(task)

@@ -33,7 +33,7 @@ from typing import Any
 from torch import Tensor
 
 from fedawe.core.errors import UserError
-from fedawe.core.metric import Metric
+from fedawe.core.metric import Metric, as_metrics
 
 
 def name_of(algorithm: Any) -> str:
@@ -121,11 +121,21 @@ def _lacks(algorithm: Any, fact: str, name: str) -> bool:
 
 
 def _completed(algorithm: Any, fact: str, name: str, value: Any) -> Any:
-    if (rule := rule_inside(algorithm)) is not None:
-        algorithm = dataclasses.replace(algorithm, rule=_completed(rule, fact, name, value))
+    rule = rule_inside(algorithm)
+    if (inside := None if rule is None else _completed(rule, fact, name, value)) is not rule:
+        algorithm = _with(algorithm, rule=inside)
     if getattr(algorithm, fact, False) and getattr(algorithm, name) is None:
-        return dataclasses.replace(algorithm, **{name: value})
+        return _with(algorithm, **{name: value})
     return algorithm
+
+
+def _with(algorithm: Any, **fields: Any) -> Any:
+    if not dataclasses.is_dataclass(algorithm):
+        kind, name = type(algorithm).__name__, next(iter(fields))
+        raise UserError(
+            f"{kind} is no dataclass and cannot be given its {name}; make it a dataclass with a field {name}"
+        )
+    return dataclasses.replace(algorithm, **fields)  # type: ignore[type-var]
 
 
 def further_models(algorithm: Any, state: Any) -> Mapping[str, Tensor]:
@@ -142,7 +152,7 @@ def diagnostics_of(algorithm: Any, state: Any) -> Mapping[str, float]:
 
 def metrics_of(algorithm: Any) -> tuple[Metric, ...]:
     """The diagnostics that it declares."""
-    return tuple(getattr(algorithm, "metrics", ()))
+    return as_metrics(getattr(algorithm, "metrics", ()), f"{type(algorithm).__name__}.metrics")
 
 
 def deployed_form(algorithm: Any) -> Any:

@@ -94,6 +94,17 @@ class Metric:
             return None
 
 
+def as_metrics(found: Any, where: str) -> tuple[Metric, ...]:
+    """What a class declares as its metrics; refused if it is anything else, as one metric without a comma after it."""
+    several = isinstance(found, list | tuple)
+    if odd := [each for each in (found if several else [found]) if not several or not isinstance(each, Metric)]:
+        raise UserError(
+            f"{where} {'has' if several else 'is'} a {type(odd[0]).__name__}; expected a tuple of metrics, as in "
+            "(fedawe.Metric('loss', better='lower'),)"
+        )
+    return tuple(found)
+
+
 def check_names(names: Iterable[str], where: str) -> None:
     """Refuses names of metrics under which records and tables have something else."""
     for name in names:

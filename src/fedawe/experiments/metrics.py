@@ -8,13 +8,14 @@ import numpy as np
 from torch import Tensor
 
 from fedawe.core.errors import UserError
-from fedawe.core.metric import Metric, check_names
+from fedawe.core.metric import Metric, as_metrics, check_names
 from fedawe.results import record as records
 from fedawe.results.record import Line
 
 
-def check_declared(declared: Sequence[Metric], task: str) -> None:
+def check_declared(declared: Any, task: str) -> None:
     """Refuses a task by whose metrics algorithms cannot be ranked."""
+    declared = as_metrics(declared, f"{task}.metrics")
     decide = [metric.name for metric in declared if metric.decides]
     if len(decide) > 1:
         raise UserError(f"{task}.metrics: {', '.join(decide)} all have decides=True; expected one of them")
@@ -33,6 +34,11 @@ def checked(found: Any, declared: Sequence[Metric], task: str) -> Line:
             f"{task} declares the metrics {', '.join(missing)}, which evaluate does not return; it returned "
             f"{', '.join(out) or 'nothing'}"
         )
+    for metric in declared:
+        if metric.better is not None and isinstance(found := out[metric.name], list):
+            raise UserError(
+                f"{task}.evaluate: {metric.name} has {len(found)} numbers; expected one, by which algorithms are ranked"
+            )
     return out
 
 

@@ -65,8 +65,8 @@ class Run:
         self.state: State = first_state(self.algorithm, task.initial(population.seed), task.clients)
         check_possible(self.algorithm, self.state, population.trace, task, self.local)
         algorithm = experiment.algorithms[label]
-        self.metrics = all_metrics(task.metrics, algorithm)
         metrics.check_declared(task.metrics, type(task).__name__)
+        self.metrics = all_metrics(task.metrics, algorithm)
         self.header: Line = header_of(
             label,
             experiment.title_of(label),

@@ -8,7 +8,6 @@ from fedawe.algorithms.facts import with_probabilities
 from fedawe.audit.influence import Influence, influence
 from fedawe.audit.notebook import bars
 from fedawe.core.describe import rebuilt
-from fedawe.core.errors import UserError
 from fedawe.core.palette import looks
 from fedawe.report.grammar import listed, sentence
 from fedawe.results.folder import Array, RunSet
@@ -47,7 +46,7 @@ def counts(runs: RunSet) -> Counts | None:
         try:
             algorithm = rebuilt(runs.header(label).get("algorithm"))
             found[label] = influence(with_probabilities(algorithm, trace.p), trace)
-        except (UserError, TypeError, AttributeError):  # not linear, clipped, or of a class that cannot be imported
+        except Exception:  # not linear, clipped, of a class that cannot be imported, or whatever a user's rule raises
             omitted.append(runs.names[label])
     return Counts(seed, trace.on.mean(0), found, tuple(omitted)) if found else None
 

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from fedawe.algorithms.base import is_whole
-from fedawe.core.metric import Metric
+from fedawe.core.metric import as_metrics, check_names
 from fedawe.tasks.base import Task
 from fedawe.testing.failed import attempted, expect
 from fedawe.training.local import Local, Rate
@@ -43,13 +43,14 @@ def _check_metrics(name: str, task: Task, x: torch.Tensor) -> None:
     found = attempted(f"{name}.evaluate", task.evaluate, x)
     expect(all(isinstance(key, str) for key in found), f"{name}.evaluate must give numbers by name")
     for key, value in found.items():
+        value = value.tolist() if isinstance(value, torch.Tensor | np.ndarray | np.generic) else value
         numbers = value if isinstance(value, list) else [value]
         expect(all(isinstance(each, float | int) for each in numbers), f"{name}.evaluate: {key} is not a number")
     again = task.evaluate(x)
     same = found.keys() == again.keys() and all(np.array_equal(found[k], again[k], equal_nan=True) for k in found)
     expect(same, f"{name}.evaluate gives other numbers when it is called again")
-    declared = task.metrics
-    expect(all(isinstance(metric, Metric) for metric in declared), f"{name}.metrics must be fedawe.Metric objects")
+    declared = attempted(f"{name}.metrics", as_metrics, task.metrics, f"{name}.metrics")
+    attempted(f"{name}.evaluate", check_names, [*found, *(metric.name for metric in declared)], name)
     missing = [metric.name for metric in declared if metric.name not in found]
     expect(not missing, f"{name} declares {', '.join(missing)}, but evaluate does not return it")
     decides = [metric.name for metric in declared if metric.decides]
