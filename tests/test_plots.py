@@ -96,6 +96,13 @@ def test_the_curves_are_named_at_their_ends_and_contained(whole: Comparison) -> 
     assert all(low <= y <= high for line in axes.lines for y in np.asarray(line.get_ydata()))
 
 
+def test_the_curves_of_one_seed_are_named_at_their_ends_too(tmp_path: Path) -> None:
+    found = compare(load(samples.experiment(tmp_path / "x", seeds=[0])))
+    made = plots.curve_figure(found)
+    made.draw_without_rendering()  # refused where the names leave no room for the axes
+    assert all(-0.01 <= text.xy[1] <= 1.01 for text in made.axes[0].texts)
+
+
 def test_a_metric_that_falls_is_drawn_inside_a_logarithmic_axis(tmp_path: Path) -> None:
     final = {"fedavg": 9.0, "new": 0.5}
     out = samples.experiment(tmp_path / "x", ["fedavg", "new"], task="text", final=final, noise=0.2)

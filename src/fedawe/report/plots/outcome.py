@@ -56,6 +56,7 @@ def curve_figure(comparison: Comparison, size: Size = USUAL) -> Figure:
 def _label_ends(made: Figure, ax: Axes, comparison: Comparison, ends: Mapping[str, float], size: Size) -> None:
     """Each algorithm's name beside the end of its curve."""
     runs, strong, styles = comparison.runs, comparison.emphasised, looks(comparison.runs.kinds)
+    ax.autoscale_view()  # the limits are set when they are needed, which the next line does not tell
     places = [ax.transAxes.inverted().transform(ax.transData.transform((0, end)))[1] for end in ends.values()]
     line_height = 1.3 * size.font / 72 / (0.8 * made.get_figheight())  # of the axes, which leave room for the labels
     spots = _apart(places, line_height, 0.0, 1.0)
