@@ -67,6 +67,13 @@ def test_add_prints_class_counts(folder, own, capsys):
     )
 
 
+@pytest.mark.parametrize("name", ["digits", "chars", "quadratic", "synthetic"])
+def test_the_name_of_a_bundled_task_is_refused(folder, own, name):
+    with pytest.raises(UserError, match=f"^{name} is the name of a task that .* than digits, chars, quadratic, synth"):
+        fedawe_data(DataAddCommand, name, own)
+    assert not folder.exists()
+
+
 def test_add_says_whether_files_are_the_published_ones(folder, svhn, capsys):
     fedawe_data(DataAddCommand, "svhn", svhn)
     assert "published" not in capsys.readouterr().out

@@ -29,6 +29,13 @@ class DataAddCommand:
 
     def run(self) -> None:
         """Add, and print class counts."""
+        from fedawe.tasks.named import BUNDLED
+
+        if self.name in (bundled := (*BUNDLED, "quadratic", "synthetic")):
+            raise UserError(
+                f"{self.name} is the name of a task that needs no data set, and stays it; choose another name than "
+                f"{', '.join(bundled)}"
+            )
         _add(self.name, self.path, _folder(self.data))
 
 
