@@ -294,6 +294,10 @@ def test_latex_and_markdown_escape_what_they_must() -> None:
         r"  \bottomrule",
     ]
     assert str(table.export("md")).splitlines()[2] == "| **x & y\\|z ± −1 %** |"
+    odd = Table("t", "", (Column("reward | x", ("a",)),), ((Cell("two\nlines, λ Ω µ Α", ("x",)),),), ("",))  # noqa: RUF001
+    assert str(odd.export("md")).splitlines()[::2] == ["| reward \\| x |", "| two lines, λ Ω µ Α |"]  # noqa: RUF001
+    assert str(odd.export("tex")).splitlines()[5] == r"  two lines, $\lambda$ $\Omega$ $\mu$ A \\"
+    assert repr(odd).splitlines()[-1].strip() == "two lines, λ Ω µ Α"  # noqa: RUF001
 
 
 def test_labels_are_in_the_order_of_the_experiment(tmp_path: Path) -> None:
@@ -538,6 +542,9 @@ def test_a_suite_is_several_experiments(tmp_path: Path) -> None:
         [False, False, True, False],
     ]
     assert titles([experiments[0], experiments[0]]) == ["a", "a"]  # nothing but their folders tells them apart
+    for name in ("p/x", "q/x"):
+        samples.experiment(tmp_path / "alike" / name, ["fedawe"], [0])
+    assert titles(load_all(tmp_path / "alike")) == ["p/x", "q/x"]
     assert load_all(tmp_path / "suite" / "a")[0].settings["availability"] == "sine"
 
 

@@ -632,7 +632,8 @@ def test_what_is_not_linear_is_refused_with_a_reason(algorithm: Any, message: st
         (lambda: fedawe.MIFA(memory="both"), "memory is 'both'"),
         (lambda: fedawe.Uniform(0), "k is 0"),
         (lambda: fedawe.PowerOfChoice(2, 3), "d is 2 and k 3"),
-        (lambda: fedawe.Chosen(fedawe.FedAvg(), 20), "chooser is 20"),
+        (lambda: fedawe.Chosen(fedawe.FedAvg(), 20), "chooser is 20, which has no method pick"),
+        (lambda: fedawe.Chosen(fedawe.FedAvg(), fedawe.Uniform), "which is a class; expected an object"),
         (lambda: fedawe.SCAFFOLD(option=1).absorb(
             fedawe.SCAFFOLD(option=1).init(torch.zeros(1), 1), 0, torch.tensor([0]), fedawe.Upload.of(torch.ones(1, 1))
         ), "needs the gradient at the start"),

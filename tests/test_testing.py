@@ -129,6 +129,8 @@ class BadTask(fedawe.Quadratic):
         return g + g.mean() if self.fault == "together" else g
 
     def evaluate(self, x: Tensor) -> Any:
+        if self.fault == "":
+            return {name: torch.tensor(value) for name, value in super().evaluate(x).items()}
         if self.fault == "reserved":
             return {**super().evaluate(x), "test_seconds": 1.0}
         return {"loss": 1.0} if self.fault == "metric" else super().evaluate(x)
@@ -144,6 +146,10 @@ class BadTask(fedawe.Quadratic):
 def test_a_broken_task_is_told_what_is_wrong(fault: str, said: str) -> None:
     with pytest.raises(CheckFailed, match=said):
         check_task(BadTask(fault))
+
+
+def test_numbers_of_libraries_are_numbers() -> None:
+    check_task(BadTask(""))
 
 
 def test_one_metric_without_a_comma_is_told() -> None:

@@ -172,8 +172,10 @@ class Chosen(Wrapper[ChosenState]):
 
     def __post_init__(self) -> None:
         check_rule(self.rule)
-        if not callable(getattr(self.chooser, "pick", None)) or isinstance(self.chooser, type):
-            raise UserError(f"chooser is {self.chooser!r}; expected one such as fedawe.Uniform(20)")
+        is_class = isinstance(self.chooser, type)
+        if is_class or not callable(getattr(self.chooser, "pick", None)):
+            lack = "is a class" if is_class else "has no method pick(state, t, A, draw)"
+            raise UserError(f"chooser is {self.chooser!r}, which {lack}; expected an object such as fedawe.Uniform(20)")
         if is_private(self.rule) and getattr(self.chooser, "asks_loss", False):
             raise UserError(
                 f"{type(self.chooser).__name__} chooses by losses, which clients would send without noise; with "

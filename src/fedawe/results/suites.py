@@ -1,7 +1,9 @@
 """Several experiments side by side: in which settings they differ, and who is ahead over all."""
 
+import os
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from fedawe.core.errors import UserError
 from fedawe.results.choice import Choice
@@ -41,7 +43,16 @@ def titles(several: Sequence[RunSet]) -> list[str]:
         if len(set(more)) > len(set(told)):
             told = more
     out = [", ".join(words) for words in told]
-    return out if len(set(out)) == len(out) else [runs.path.name for runs in several]
+    if len(set(out)) < len(out):
+        out = [runs.path.name for runs in several]
+    return out if len(set(out)) == len(out) else _paths(several)
+
+
+def _paths(several: Sequence[RunSet]) -> list[str]:
+    """Their folders, below the one that all of them are in."""
+    paths = [runs.path.resolve() for runs in several]
+    shared = os.path.commonpath(paths)
+    return [path.relative_to(shared).as_posix() if path != Path(shared) else path.name for path in paths]
 
 
 def _said(key: str, value: Plain) -> str:

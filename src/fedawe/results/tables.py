@@ -56,6 +56,7 @@ class Table:
     def __repr__(self) -> str:
         """As text: aligned columns under the caption."""
         grid = [[column.title for column in self.columns], *([cell.text for cell in row] for row in self.rows)]
+        grid = [[_one_line(text) for text in line] for line in grid]
         widths = [max(len(line[n]) for line in grid) for n in range(len(self.columns))]
 
         def line(texts: Sequence[str]) -> str:
@@ -110,13 +111,15 @@ class Table:
         def line(cells: Sequence[str]) -> str:
             return f"| {' | '.join(cells)} |\n"
 
+        def plain(text: str) -> str:
+            return _one_line(text).replace("|", "\\|")
+
         def text(cell: Cell) -> str:
-            plain = cell.text.replace("|", "\\|")
-            return f"**{plain}**" if cell.strong else plain
+            return f"**{plain(cell.text)}**" if cell.strong else plain(cell.text)
 
         rule = "|" + "|".join("--:" if column.numeric else ":--" for column in self.columns) + "|\n"
         return Export(
-            line([column.title for column in self.columns]) + rule,
+            line([plain(column.title) for column in self.columns]) + rule,
             tuple(line([text(cell) for cell in row]) for row in self.rows),
             "",
         )
@@ -144,14 +147,22 @@ def _csv_line(values: Sequence[Value]) -> str:
     return buffer.getvalue()
 
 
+def _one_line(text: str) -> str:
+    return " ".join(text.splitlines())
+
+
+_GREEK = (
+    "αalpha βbeta γgamma δdelta εepsilon ζzeta ηeta θtheta ιiota κkappa λlambda μmu µmu νnu ξxi πpi ρrho ςvarsigma "  # noqa: RUF001
+    "σsigma τtau υupsilon φphi χchi ψpsi ωomega ΓGamma ΔDelta ΘTheta ΛLambda ΞXi ΠPi ΣSigma ΥUpsilon ΦPhi ΨPsi ΩOmega"  # noqa: RUF001
+)
 _TEX = {
     "\\": r"\textbackslash{}",
     "±": r"$\pm$",
     "−": "$-$",
     MISSING: "--",
     "×": r"$\times$",
-    "γ": r"$\gamma$",
-    "α": r"$\alpha$",
+    **{word[0]: f"$\\{word[1:]}$" for word in _GREEK.split()},
+    **dict(zip("ΑΒΕΖΗΙΚΜΝΟΡΤΧο", "ABEZHIKMNOPTXo", strict=True)),  # noqa: RUF001 - Greek letters that look as Latin ones
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
     **{sign: "\\" + sign for sign in "&%$#_{}"},
@@ -159,4 +170,4 @@ _TEX = {
 
 
 def _tex(text: str) -> str:
-    return "".join(_TEX.get(sign, sign) for sign in text).replace("x\u0304", r"$\bar{x}$")
+    return "".join(_TEX.get(sign, sign) for sign in _one_line(text)).replace("x\u0304", r"$\bar{x}$")
