@@ -447,6 +447,10 @@ class Plain:
 class Bare(Own):
     metrics: Any = fedawe.Metric("loss")  # without a comma, no tuple
 
+    def __init__(self, *metrics: Any) -> None:
+        super().__init__()
+        self.metrics = metrics or self.metrics
+
 
 class Held(Verbs):
     metrics: Any = fedawe.Metric("loss")
@@ -578,6 +582,7 @@ def test_a_task_that_trains_one_client_at_a_time_is_never_stacked(tmp_path: Path
             {"task": Bare()},
             "Bare.metrics is a Metric; expected a tuple of metrics, as in (fedawe.Metric('loss', better='lower'),)",
         ),
+        ({"task": Bare(fedawe.Metric("loss"), "x")}, "Bare.metrics has a str; expected a tuple of metrics"),
         ({"algorithms": {"a": Held()}}, "Held.metrics is a Metric; expected a tuple of metrics"),
         (
             {"algorithms": {"a": Holder(fedawe.FedAvgKnown())}},

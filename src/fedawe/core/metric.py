@@ -96,10 +96,11 @@ class Metric:
 
 def as_metrics(found: Any, where: str) -> tuple[Metric, ...]:
     """What a class declares as its metrics; refused if it is anything else, as one metric without a comma after it."""
-    if not isinstance(found, list | tuple) or not all(isinstance(each, Metric) for each in found):
-        kind = type(found).__name__
+    several = isinstance(found, list | tuple)
+    if odd := [each for each in (found if several else [found]) if not several or not isinstance(each, Metric)]:
         raise UserError(
-            f"{where} is a {kind}; expected a tuple of metrics, as in (fedawe.Metric('loss', better='lower'),)"
+            f"{where} {'has' if several else 'is'} a {type(odd[0]).__name__}; expected a tuple of metrics, as in "
+            "(fedawe.Metric('loss', better='lower'),)"
         )
     return tuple(found)
 
