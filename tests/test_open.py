@@ -1,7 +1,10 @@
 """Whatever a user brings gets everything that the built-in parts get: files, modules, plug-ins, objects."""
 
 import dataclasses
+import enum
+import functools
 import json
+import logging
 import os
 import shutil
 import signal
@@ -19,6 +22,7 @@ from torch import Tensor
 import fedawe
 from fedawe.algorithms.base import ServerState
 from fedawe.cli.main import main, parse
+from fedawe.core.describe import described, rebuilt
 from fedawe.core.errors import UserError
 from fedawe.experiments import names
 from fedawe.experiments.build import algorithm_spec, experiment_of
@@ -569,3 +573,180 @@ def test_more_algorithms_and_seeds_join_a_folder_and_another_experiment_does_not
         quadratic(p=0.5).run(tmp_path / "out")
     with pytest.raises(UserError, match=r"was made with algorithm\.eta_g = 1.0, not 0.5"):
         quadratic(algorithms={"plain": fedawe.FedAvg(eta_g=0.5)}, seeds=(0,)).run(tmp_path / "out")
+
+
+# Objects of one's own, made from something else
+
+
+class Rule:
+    """An algorithm that is no dataclass."""
+
+    linear = True
+
+    def __init__(self, most: int = 1) -> None:
+        self.inner = fedawe.FedAWE(max_echo=most)
+
+    def init(self, x0: Tensor, m: int) -> Any:
+        return self.inner.init(x0, m)
+
+    def start(self, state: Any, A: Tensor) -> Any:
+        return self.inner.start(state, A)
+
+    def aggregate(self, state: Any, t: int, A: Tensor, G: Tensor) -> Any:
+        return self.inner.aggregate(state, t, A, G)
+
+    def model(self, state: Any) -> Any:
+        return self.inner.model(state)
+
+
+class Doubled(Rule):
+    """What it holds has the name of its argument, and is something else."""
+
+    def __init__(self, most: int = 1) -> None:
+        super().__init__(2 * most)
+        self.most = 2 * most
+
+
+class Capped(Rule):
+    """It can be made again from what it holds."""
+
+    def __init__(self, inner: Any = None) -> None:
+        self.inner = inner or fedawe.FedAWE()
+
+
+class Later(fedawe.FedAvg):
+    """A subclass of a dataclass that is none."""
+
+    def __init__(self, wait: int) -> None:
+        super().__init__()
+        object.__setattr__(self, "wait", wait)
+
+
+class Mode(enum.Enum):
+    ONE = 1
+    TWO = 2
+
+
+@dataclasses.dataclass(frozen=True)
+class With(fedawe.FedAvg):
+    """Anything as a hyper-parameter."""
+
+    value: Any = None
+
+
+class First:
+    """A way to choose clients that is no dataclass."""
+
+    def __init__(self, k: int) -> None:
+        self.k = k
+
+    def pick(self, state: Any, t: int, A: Tensor, draw: Any) -> Any:
+        return A[: self.k]
+
+
+def nested(width: int) -> Any:
+    def task(seed: int) -> Own:
+        return Own(3, width)
+
+    return task
+
+
+class Maker:
+    def __init__(self, clients: int) -> None:
+        self.clients = clients
+
+    def task(self, seed: int) -> Own:
+        return Own(self.clients)
+
+
+CHANGED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "task": ({"task": Own(3)}, {"task": Own(4)}),
+    "dynamics": ({"availability": Times(np.add)}, {"availability": Times(np.subtract)}),
+    "closure": ({"task": nested(2)}, {"task": nested(3)}),
+    "lambda": ({"task": lambda seed: Own(3)}, {"task": lambda seed: Own(4)}),
+    "default": tuple({"task": lambda seed, clients=n: Own(clients)} for n in (3, 4)),  # type: ignore[dict-item]
+    "method": ({"task": Maker(3).task}, {"task": Maker(4).task}),
+    "partial": tuple({"task": functools.partial(Maker(n).task)} for n in (3, 4)),  # type: ignore[dict-item]
+    **{
+        f"algorithm {n}": ({"algorithms": {"a": one}}, {"algorithms": {"a": other}})
+        for n, (one, other) in enumerate(
+            [
+                (Rule(1), Rule(2)),
+                (Later(1), Later(2)),
+                (fedawe.Chosen(fedawe.FedAvg(), First(2)), fedawe.Chosen(fedawe.FedAvg(), First(3))),
+                (With(value=Mode.ONE), With(value=Mode.TWO)),
+                (With(value=range(3)), With(value=range(4))),
+                (With(value=b"one"), With(value=b"two")),
+                (With(value=torch.float32), With(value=torch.float64)),
+                (With(value=[1.5] * 5000), With(value=[1.5] * 4999 + [2.5])),
+                (With(value=torch.ones(2, dtype=torch.bfloat16)), With(value=torch.zeros(2, dtype=torch.bfloat16))),
+                (With(value=np.array([1, None])), With(value=np.array([2, None]))),
+            ]
+        )
+    },
+}
+
+
+@pytest.mark.parametrize("changed", CHANGED)
+def test_whatever_an_object_is_made_from_is_described(changed: str) -> None:
+    found = []
+    for changes in CHANGED[changed]:
+        experiment = own(**changes)
+        found.append(json.dumps([experiment.described(), described(experiment.algorithms["a"])]))
+    assert found[0] != found[1]
+    assert "0x" not in found[0]
+
+
+def test_a_task_that_is_made_from_something_else_is_refused(tmp_path: Path) -> None:
+    own(task=Own(3), seeds=(0, 1)).run(tmp_path, jobs=2)
+    own(task=Own(3), seeds=(0, 1)).run(tmp_path)
+    with pytest.raises(UserError, match=r"holds an experiment with task\.clients = 3, not 4; choose another --out"):
+        own(task=Own(4)).run(tmp_path)
+
+
+class Busy(Own):
+    """A task with much that is another thing in every process, and nothing of which changes a result."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = torch.nn.Sequential(torch.nn.Linear(2, 2))  # not seeded: only the structure counts
+        self.log, self.numpy, self.me = logging.getLogger(__name__), np, self
+        self.handlers = {print: object(), Own: torch.Generator()}
+        self.lines = ["a line"] * 1000
+
+    @functools.cached_property
+    def slow(self) -> int:
+        return 3
+
+
+def test_what_is_another_thing_in_every_process_is_not_described(tmp_path: Path) -> None:
+    one, two = Busy(), Busy()
+    assert two.slow == 3
+    assert described(one) == described(two)
+    two.net.append(torch.nn.Linear(2, 2))
+    assert described(one) != described(two)
+    text = json.dumps(described(one))
+    assert len(text) < 2000
+    assert "0x" not in text
+
+
+def test_a_run_does_not_change_what_it_was_made_from(tmp_path: Path) -> None:
+    class Counting(Own):
+        seen = 0
+
+        def evaluate(self, x: Tensor) -> Any:
+            self.seen += 1
+            return super().evaluate(x)
+
+    experiment = own(task=Counting(), seeds=(0, 1))
+    experiment.run(tmp_path)
+    experiment.run(tmp_path, jobs=2)
+
+
+def test_an_algorithm_is_made_again_only_from_what_it_was_made_from() -> None:
+    assert rebuilt(described(Capped(fedawe.FedAWE(max_echo=7)))).inner.max_echo == 7
+    for algorithm in (Rule(5), Doubled(5), With(value=b"bytes"), With(value=Mode.ONE)):
+        with pytest.raises(UserError, match=r"made again|again, of which the record speaks"):
+            rebuilt(described(algorithm))
+    with pytest.raises(UserError, match="inner would be another one"):  # of a record without its attributes
+        rebuilt({name: value for name, value in described(Rule()).items() if name != "inner"})

@@ -158,8 +158,11 @@ class Folder:
 
 def other(name: str, before: Any, now: Any) -> str:
     """How something differs from what was there before, in words."""
-    if name.rpartition(".")[2] in ("definition", "sha256"):
+    place, _, last = name.rpartition(".")
+    if last == "definition":
         return f"another definition of {name.partition('.')[0]}"
+    if last == "sha256":
+        return f"other content of {place}"
     return f"{name} = {_shown(before)}, not {_shown(now)}"
 
 
