@@ -22,7 +22,7 @@ from torch import Tensor
 import fedawe
 from fedawe.algorithms.base import ServerState
 from fedawe.cli.main import main, parse
-from fedawe.core.describe import described, rebuilt
+from fedawe.core.describe import described, first_difference, rebuilt
 from fedawe.core.errors import UserError
 from fedawe.experiments import names
 from fedawe.experiments.build import algorithm_spec, experiment_of
@@ -750,3 +750,52 @@ def test_an_algorithm_is_made_again_only_from_what_it_was_made_from() -> None:
             rebuilt(described(algorithm))
     with pytest.raises(UserError, match="inner would be another one"):  # of a record without its attributes
         rebuilt({name: value for name, value in described(Rule()).items() if name != "inner"})
+
+
+def shared_out(data: Any = None, parts: Any = None, width: int = 4, **more: Any) -> Any:
+    def make() -> torch.nn.Module:
+        return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, width), torch.nn.Linear(width, 10))
+
+    halves = [np.arange(100), np.arange(100, 200)]
+    network = fedawe.tasks.ModuleNetwork(make)
+    return Scaled(data or fedawe.digits(), network, halves if parts is None else parts, **more)
+
+
+class Scaled(fedawe.tasks.Classification):
+    """A classification with an attribute of its own."""
+
+    def __init__(self, *args: Any, scale: float = 1.0, **more: Any) -> None:
+        self.scale = scale
+        super().__init__(*args, **more)
+
+    @functools.cached_property
+    def slow(self) -> int:
+        return 3
+
+
+def test_other_data_parts_and_networks_are_refused(tmp_path: Path) -> None:
+    task = shared_out()
+    assert task.slow == 3
+    own(task=task, rounds=1).run(tmp_path)
+    own(task=shared_out(), rounds=1).run(tmp_path)
+    data = fedawe.digits()
+    y_test = data.y_test.clone()
+    y_test[0] = (y_test[0] + 1) % 10
+    for task, said in (
+        (shared_out(dataclasses.replace(data, y_test=y_test)), "other content of task.data"),
+        (shared_out(parts=[np.arange(99), np.arange(99, 200)]), "other content of task.parts"),
+        (shared_out(width=5), "task.network.make.given.width = 4, not 5"),
+        (shared_out(held_out=[np.arange(200, 210), np.arange(210, 220)]), "task.held_out = None, not"),
+        (shared_out(scale=2.0), "task.scale = 1.0, not 2.0"),
+    ):
+        with pytest.raises(UserError) as refused:
+            own(task=task, rounds=1).run(tmp_path)
+        assert said in str(refused.value)
+
+
+def test_a_folder_of_a_version_that_did_not_describe_the_data_is_accepted() -> None:
+    kind = "fedawe.tasks.classification:Classification"
+    now = {"task": {"class": kind, "data": {"name": "digits", "sha256": "0"}, "parts": {"clients": 3}}}
+    assert first_difference({"task": {"class": kind}}, now) is None
+    assert first_difference({"task": {"class": kind, "data": {"name": "other"}}}, now) is not None
+    assert first_difference({"task": {"class": "my:Task"}}, {"task": {"class": "my:Task", "data": 3}}) is not None

@@ -185,8 +185,7 @@ def _fields(value: Any, of: str | None, outer: tuple[int, ...]) -> Fields:
 def _brief(value: Any, of: str, outer: tuple[int, ...]) -> Any:
     """The value as JSON, or a checksum of that if it would fill a page."""
     found = _described(value, of, outer)
-    text = json.dumps(found)
-    return found if len(text) <= PAGE else {"sha256": _digest(text.encode())}
+    return found if len(json.dumps(found)) <= PAGE else {"sha256": checksum(found)}
 
 
 def _array(value: Any) -> Fields:
@@ -197,11 +196,13 @@ def _array(value: Any) -> Fields:
             value = value.numpy()
         except TypeError:  # a type that numpy does not have, such as bfloat16
             value = value.float().numpy()
-    if value.dtype.hasobject:
-        content = json.dumps(described(value.tolist())).encode()
-    else:
-        content = np.ascontiguousarray(value).tobytes()
-    return {"shape": list(value.shape), "dtype": str(dtype).removeprefix("torch."), "sha256": _digest(content)}
+    digest = checksum(value.tolist()) if value.dtype.hasobject else _digest(np.ascontiguousarray(value).tobytes())
+    return {"shape": list(value.shape), "dtype": str(dtype).removeprefix("torch."), "sha256": digest}
+
+
+def checksum(value: Any) -> str:
+    """Of the value as it is described."""
+    return _digest(json.dumps(described(value)).encode())
 
 
 def _digest(content: bytes | bytearray) -> str:
@@ -254,6 +255,10 @@ ADDED = {
     "deployment.config.precision": "float32",
     "deployment.weighted_by": "num-examples",
 }
+# Fields of a class that earlier versions did not record; a folder without them is accepted.
+UNKNOWN = {
+    "fedawe.tasks.classification:Classification": ("data", "parts", "network", "augment", "held_out", "evaluate_on"),
+}
 
 
 def first_difference(before: Any, now: Any, path: str = "") -> tuple[str, Any, Any] | None:
@@ -261,6 +266,8 @@ def first_difference(before: Any, now: Any, path: str = "") -> tuple[str, Any, A
     if isinstance(before, Mapping) and isinstance(now, Mapping):
         for key in dict.fromkeys((*now, *before)):
             if key == "title":  # for people; where a file lies does not matter
+                continue
+            if key not in before and key in UNKNOWN.get(str(before.get("class")), ()):
                 continue
             at = f"{path}.{key}" if path else str(key)
             found = first_difference(before.get(key, ADDED.get(at)), now.get(key), at)

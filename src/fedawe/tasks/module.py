@@ -1,6 +1,7 @@
 """Any torch.nn.Module as a network: a function of one flat vector of its parameters and buffers."""
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -46,6 +47,10 @@ class ModuleNetwork:
         # Whether the samples of a batch have an influence on each other.
         normalised = any(isinstance(part, _BatchNorm) for part in self.module.modules())
         self.mixes = bool(self.layout.buffers) or normalised
+
+    def described(self) -> dict[str, Any]:
+        """What it is made from."""
+        return {"make": self.make, "loss": self.per_sample, "executor": self.asked, "start": self.start}
 
     def executor(self, dimensions: int) -> Executor:
         """What computes it, where one input has so many dimensions."""
