@@ -799,3 +799,26 @@ def test_a_folder_of_a_version_that_did_not_describe_the_data_is_accepted() -> N
     assert first_difference({"task": {"class": kind}}, now) is None
     assert first_difference({"task": {"class": kind, "data": {"name": "other"}}}, now) is not None
     assert first_difference({"task": {"class": "my:Task"}}, {"task": {"class": "my:Task", "data": 3}}) is not None
+
+
+def test_other_clients_are_refused_and_a_damaged_file_of_them_is_written_again(tmp_path: Path) -> None:
+    class Sized(Own):
+        sizes = np.array([3, 4, 5])
+
+    def run() -> list[str]:
+        warnings: list[str] = []
+        own(task=Sized(), rounds=1).run(tmp_path, warn=warnings.append)
+        return warnings
+
+    path = tmp_path / "clients" / "seed-0.npz"
+    assert run() == []
+    before = path.read_bytes()
+    Sized.sizes = np.array([3, 4, 6])  # as if it had been read from a file
+    with pytest.raises(UserError, match=r"seed-0\.npz: other clients than those of this experiment; choose another"):
+        run()
+    assert path.read_bytes() == before
+    Sized.sizes = np.array([3, 4, 5])
+    path.write_bytes(before[: len(before) // 2])
+    (warning,) = run()
+    assert "cannot be read as npz" in warning
+    assert run() == []
