@@ -1,8 +1,11 @@
 """Whatever a user brings gets everything that the built-in parts get: files, modules, plug-ins, objects."""
 
 import dataclasses
+import enum
+import functools
 import io
 import json
+import logging
 import os
 import shutil
 import signal
@@ -22,6 +25,7 @@ import fedawe
 from fedawe.algorithms.base import ServerState
 from fedawe.cli import show
 from fedawe.cli.main import main, parse
+from fedawe.core.describe import described, first_difference, rebuilt
 from fedawe.core.errors import UserError
 from fedawe.experiments import names
 from fedawe.experiments.build import algorithm_spec, experiment_of
@@ -654,3 +658,252 @@ def test_more_algorithms_and_seeds_join_a_folder_and_another_experiment_does_not
         quadratic(p=0.5).run(tmp_path / "out")
     with pytest.raises(UserError, match=r"was made with algorithm\.eta_g = 1.0, not 0.5"):
         quadratic(algorithms={"plain": fedawe.FedAvg(eta_g=0.5)}, seeds=(0,)).run(tmp_path / "out")
+
+
+# Objects of one's own, made from something else
+
+
+class Rule:
+    """An algorithm that is no dataclass."""
+
+    linear = True
+
+    def __init__(self, most: int = 1) -> None:
+        self.inner = fedawe.FedAWE(max_echo=most)
+
+    def init(self, x0: Tensor, m: int) -> Any:
+        return self.inner.init(x0, m)
+
+    def start(self, state: Any, A: Tensor) -> Any:
+        return self.inner.start(state, A)
+
+    def aggregate(self, state: Any, t: int, A: Tensor, G: Tensor) -> Any:
+        return self.inner.aggregate(state, t, A, G)
+
+    def model(self, state: Any) -> Any:
+        return self.inner.model(state)
+
+
+class Doubled(Rule):
+    """What it holds has the name of its argument, and is something else."""
+
+    def __init__(self, most: int = 1) -> None:
+        super().__init__(2 * most)
+        self.most = 2 * most
+
+
+class Capped(Rule):
+    """It can be made again from what it holds."""
+
+    def __init__(self, inner: Any = None) -> None:
+        self.inner = inner or fedawe.FedAWE()
+
+
+class Later(fedawe.FedAvg):
+    """A subclass of a dataclass that is none."""
+
+    def __init__(self, wait: int) -> None:
+        super().__init__()
+        object.__setattr__(self, "wait", wait)
+
+
+class Mode(enum.Enum):
+    ONE = 1
+    TWO = 2
+
+
+@dataclasses.dataclass(frozen=True)
+class With(fedawe.FedAvg):
+    """Anything as a hyper-parameter."""
+
+    value: Any = None
+
+
+class First:
+    """A way to choose clients that is no dataclass."""
+
+    def __init__(self, k: int) -> None:
+        self.k = k
+
+    def pick(self, state: Any, t: int, A: Tensor, draw: Any) -> Any:
+        return A[: self.k]
+
+
+def nested(width: int) -> Any:
+    def task(seed: int) -> Own:
+        return Own(3, width)
+
+    return task
+
+
+class Maker:
+    def __init__(self, clients: int) -> None:
+        self.clients = clients
+
+    def task(self, seed: int) -> Own:
+        return Own(self.clients)
+
+
+CHANGED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "task": ({"task": Own(3)}, {"task": Own(4)}),
+    "dynamics": ({"availability": Times(np.add)}, {"availability": Times(np.subtract)}),
+    "closure": ({"task": nested(2)}, {"task": nested(3)}),
+    "lambda": ({"task": lambda seed: Own(3)}, {"task": lambda seed: Own(4)}),
+    "default": tuple({"task": lambda seed, clients=n: Own(clients)} for n in (3, 4)),  # type: ignore[dict-item]
+    "method": ({"task": Maker(3).task}, {"task": Maker(4).task}),
+    "partial": tuple({"task": functools.partial(Maker(n).task)} for n in (3, 4)),  # type: ignore[dict-item]
+    **{
+        f"algorithm {n}": ({"algorithms": {"a": one}}, {"algorithms": {"a": other}})
+        for n, (one, other) in enumerate(
+            [
+                (Rule(1), Rule(2)),
+                (Later(1), Later(2)),
+                (fedawe.Chosen(fedawe.FedAvg(), First(2)), fedawe.Chosen(fedawe.FedAvg(), First(3))),
+                (With(value=Mode.ONE), With(value=Mode.TWO)),
+                (With(value=range(3)), With(value=range(4))),
+                (With(value=b"one"), With(value=b"two")),
+                (With(value=torch.float32), With(value=torch.float64)),
+                (With(value=[1.5] * 5000), With(value=[1.5] * 4999 + [2.5])),
+                (With(value=torch.ones(2, dtype=torch.bfloat16)), With(value=torch.zeros(2, dtype=torch.bfloat16))),
+                (With(value=np.array([1, None])), With(value=np.array([2, None]))),
+            ]
+        )
+    },
+}
+
+
+@pytest.mark.parametrize("changed", CHANGED)
+def test_whatever_an_object_is_made_from_is_described(changed: str) -> None:
+    found = []
+    for changes in CHANGED[changed]:
+        experiment = own(**changes)
+        found.append(json.dumps([experiment.described(), described(experiment.algorithms["a"])]))
+    assert found[0] != found[1]
+    assert "0x" not in found[0]
+
+
+def test_a_task_that_is_made_from_something_else_is_refused(tmp_path: Path) -> None:
+    own(task=Own(3), seeds=(0, 1)).run(tmp_path, jobs=2)
+    own(task=Own(3), seeds=(0, 1)).run(tmp_path)
+    with pytest.raises(UserError, match=r"holds an experiment with task\.clients = 3, not 4; choose another --out"):
+        own(task=Own(4)).run(tmp_path)
+
+
+class Busy(Own):
+    """A task with much that is another thing in every process, and nothing of which changes a result."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = torch.nn.Sequential(torch.nn.Linear(2, 2))  # not seeded: only the structure counts
+        self.log, self.numpy, self.me = logging.getLogger(__name__), np, self
+        self.handlers = {print: object(), Own: torch.Generator()}
+        self.lines = ["a line"] * 1000
+
+    @functools.cached_property
+    def slow(self) -> int:
+        return 3
+
+
+def test_what_is_another_thing_in_every_process_is_not_described(tmp_path: Path) -> None:
+    one, two = Busy(), Busy()
+    assert two.slow == 3
+    assert described(one) == described(two)
+    two.net.append(torch.nn.Linear(2, 2))
+    assert described(one) != described(two)
+    text = json.dumps(described(one))
+    assert len(text) < 2000
+    assert "0x" not in text
+
+
+def test_a_run_does_not_change_what_it_was_made_from(tmp_path: Path) -> None:
+    class Counting(Own):
+        seen = 0
+
+        def evaluate(self, x: Tensor) -> Any:
+            self.seen += 1
+            return super().evaluate(x)
+
+    experiment = own(task=Counting(), seeds=(0, 1))
+    experiment.run(tmp_path)
+    experiment.run(tmp_path, jobs=2)
+
+
+def test_an_algorithm_is_made_again_only_from_what_it_was_made_from() -> None:
+    assert rebuilt(described(Capped(fedawe.FedAWE(max_echo=7)))).inner.max_echo == 7
+    for algorithm in (Rule(5), Doubled(5), With(value=b"bytes"), With(value=Mode.ONE)):
+        with pytest.raises(UserError, match=r"made again|again, of which the record speaks"):
+            rebuilt(described(algorithm))
+    with pytest.raises(UserError, match="inner would be another one"):  # of a record without its attributes
+        rebuilt({name: value for name, value in described(Rule()).items() if name != "inner"})
+
+
+def shared_out(data: Any = None, parts: Any = None, width: int = 4, **more: Any) -> Any:
+    def make() -> torch.nn.Module:
+        return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, width), torch.nn.Linear(width, 10))
+
+    halves = [np.arange(100), np.arange(100, 200)]
+    network = fedawe.tasks.ModuleNetwork(make)
+    return Scaled(data or fedawe.digits(), network, halves if parts is None else parts, **more)
+
+
+class Scaled(fedawe.tasks.Classification):
+    """A classification with an attribute of its own."""
+
+    def __init__(self, *args: Any, scale: float = 1.0, **more: Any) -> None:
+        self.scale = scale
+        super().__init__(*args, **more)
+
+    @functools.cached_property
+    def slow(self) -> int:
+        return 3
+
+
+def test_other_data_parts_and_networks_are_refused(tmp_path: Path) -> None:
+    task = shared_out()
+    assert task.slow == 3
+    own(task=task, rounds=1).run(tmp_path)
+    own(task=shared_out(), rounds=1).run(tmp_path)
+    data = fedawe.digits()
+    y_test = data.y_test.clone()
+    y_test[0] = (y_test[0] + 1) % 10
+    for task, said in (
+        (shared_out(dataclasses.replace(data, y_test=y_test)), "other content of task.data"),
+        (shared_out(parts=[np.arange(99), np.arange(99, 200)]), "other content of task.parts"),
+        (shared_out(width=5), "task.network.make.given.width = 4, not 5"),
+        (shared_out(held_out=[np.arange(200, 210), np.arange(210, 220)]), "task.held_out = None, not"),
+        (shared_out(scale=2.0), "task.scale = 1.0, not 2.0"),
+    ):
+        with pytest.raises(UserError) as refused:
+            own(task=task, rounds=1).run(tmp_path)
+        assert said in str(refused.value)
+
+
+def test_a_folder_of_a_version_that_did_not_describe_the_data_is_accepted() -> None:
+    kind = "fedawe.tasks.classification:Classification"
+    now = {"task": {"class": kind, "data": {"name": "digits", "sha256": "0"}, "parts": {"clients": 3}}}
+    assert first_difference({"task": {"class": kind}}, now) is None
+    assert first_difference({"task": {"class": kind, "data": {"name": "other"}}}, now) is not None
+    assert first_difference({"task": {"class": "my:Task"}}, {"task": {"class": "my:Task", "data": 3}}) is not None
+
+
+def test_other_clients_are_refused_and_a_damaged_file_of_them_is_written_again(tmp_path: Path) -> None:
+    class Sized(Own):
+        sizes = np.array([3, 4, 5])
+
+    def run() -> list[str]:
+        warnings: list[str] = []
+        own(task=Sized(), rounds=1).run(tmp_path, warn=warnings.append)
+        return warnings
+
+    path = tmp_path / "clients" / "seed-0.npz"
+    assert run() == []
+    before = path.read_bytes()
+    Sized.sizes = np.array([3, 4, 6])  # as if it had been read from a file
+    with pytest.raises(UserError, match=r"seed-0\.npz: other clients than those of this experiment; choose another"):
+        run()
+    assert path.read_bytes() == before
+    Sized.sizes = np.array([3, 4, 5])
+    path.write_bytes(before[: len(before) // 2])
+    (warning,) = run()
+    assert "cannot be read as npz" in warning
+    assert run() == []

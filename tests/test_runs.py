@@ -237,7 +237,8 @@ def test_a_run_is_not_shortened(whole):
         execute(whole, settings=longer(12))
 
 
-def test_a_changed_definition_of_a_users_class_is_refused_in_one_line(tmp_path, monkeypatch):
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_changed_definition_of_a_users_class_is_refused_in_one_line(tmp_path, monkeypatch, jobs):
     """By the same words on the command line; a changed comment or docstring changes nothing."""
     monkeypatch.syspath_prepend(tmp_path)
     file = tmp_path / "own_rule.py"
@@ -248,8 +249,8 @@ def test_a_changed_definition_of_a_users_class_is_refused_in_one_line(tmp_path, 
 
     def call(content):
         file.write_text(content)
-        flags = ["--clients", "20", "--model", "softmax", "--rounds", "4", "--seeds", "0", "--out", tmp_path / "x"]
-        return Child("run", "--algorithms", f"{file}:Own", *flags).wait()
+        flags = ["--clients", "20", "--model", "softmax", "--rounds", "4", "--seeds", "0", "1", "--out", tmp_path / "x"]
+        return Child("run", "--algorithms", f"{file}:Own", "--jobs", jobs, *flags).wait()
 
     assert call(text)[0] == 0
     before = result(tmp_path / "x", "Own")

@@ -14,17 +14,18 @@ import sys
 import sysconfig
 import textwrap
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
 Place = tuple[str, str]  # module and name
 OURS = "fedawe"
+LIBRARIES = {"torch", "numpy", *sys.stdlib_module_names}  # the versions of which a folder records
 
 
 def definition(thing: Any) -> str | None:
-    """The checksum; None for what is part of this package, and where there is no source."""
+    """The checksum; None for what is part of this package or of a library, and where there is no source."""
     module = str(getattr(thing, "__module__", None) or "")
-    tree = None if _package(module) == OURS else _parsed(thing)
+    tree = None if _package(module) == OURS or is_library(module) else _parsed(thing)
     if tree is None:
         return None
     found, defined = {":": ast.dump(tree)}, functools.cache(_defined)  # every module is read once
@@ -47,9 +48,12 @@ def definition(thing: Any) -> str | None:
 
 
 def _parsed(thing: Any) -> ast.Module | None:
-    """Its source without docstrings; None where it was typed at a prompt, is built in, or is part of a line."""
+    """Its source without docstrings; None where it was typed at a prompt or is built in."""
     try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(thing)))
+        if getattr(thing, "__name__", "") == "<lambda>":
+            tree = _lambda(thing.__code__)
+        else:
+            tree = ast.parse(textwrap.dedent(inspect.getsource(thing)))
     except (OSError, TypeError, SyntaxError):
         return None
     for node in ast.walk(tree):
@@ -57,6 +61,17 @@ def _parsed(thing: Any) -> ast.Module | None:
         if isinstance(body, list) and body and _is_docstring(body[0]):
             body[0] = ast.Pass()
     return tree
+
+
+def _lambda(code: CodeType) -> ast.Module:
+    """A lambda, which is a part of a line: of those that begin there, the one whose body is where the code says."""
+    tree = ast.parse("".join(inspect.findsource(code)[0]))
+    found = [node for node in ast.walk(tree) if isinstance(node, ast.Lambda) and node.lineno == code.co_firstlineno]
+    bodies = [
+        (node.body.lineno, node.body.end_lineno, node.body.col_offset, node.body.end_col_offset) for node in found
+    ]
+    exact = [node for node, body in zip(found, bodies, strict=True) if body in set(code.co_positions())]
+    return ast.Module([ast.Expr(node) for node in exact or found], [])
 
 
 def _is_docstring(node: ast.AST) -> bool:
@@ -98,15 +113,21 @@ def _imported(node: ast.Import | ast.ImportFrom, place: Place, of: str) -> list[
             return []
         original = next((alias.name for alias in node.names if (alias.asname or alias.name) == name), name)
         if f"{source}.{original}" not in sys.modules:
-            return [(source, original)] if _is_own(source, of) else []
+            return [(source, original)] if is_own(source, of) else []
         whole = f"{source}.{original}"
     else:
         found = getattr(sys.modules[module], name, None)
         whole = found.__name__ if isinstance(found, ModuleType) else ""
-    return [(whole, each) for each in _defined(whole)] if _is_own(whole, of) else []
+    return [(whole, each) for each in _defined(whole)] if is_own(whole, of) else []
 
 
-def _is_own(module: str, of: str) -> bool:
+def is_library(module: str) -> bool:
+    """Whether it is PyTorch, numpy or Python itself, and not a file of the user's that has such a name."""
+    file = getattr(sys.modules.get(module), "__file__", None)
+    return _package(module) in LIBRARIES and (file is None or _is_installed(str(file)))
+
+
+def is_own(module: str, of: str) -> bool:
     """Whether a module is the user's: of the same package, or not installed."""
     if _package(module) == OURS or module not in sys.modules:
         return False

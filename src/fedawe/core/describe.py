@@ -10,54 +10,80 @@ import functools
 import hashlib
 import importlib
 import inspect
+import json
 import math
+import re
 import sys
 from collections.abc import Mapping, Set
+from enum import Enum
 from importlib.metadata import entry_points
 from pathlib import Path
+from types import FunctionType, ModuleType, NoneType
 from typing import Any
 
 import numpy as np
-from torch import Tensor
+from torch import Tensor, nn
 
-from fedawe.core.definitions import definition
+from fedawe.core.definitions import definition, is_library, is_own
 from fedawe.core.errors import UserError
 
 Fields = dict[str, Any]
 MADE_AGAIN = ("fedawe.algorithms.", "fedawe.training.")  # where algorithms and their rates are defined
+ADDRESS = re.compile(r"\b0x[0-9a-fA-F]+")  # in a repr; it is another one in every process
+PAGE = 2000  # characters of an attribute
 VERBS = ("init", "start", "aggregate", "model")  # of an algorithm
 
 
 def described(value: Any) -> Any:
     """The value as JSON.
 
+    What an object is made from is what its method `described` returns, or the fields of a dataclass, or else all
+    attributes of the object except cached properties. Arrays are checksums, and so are attributes that would fill a
+    page. A module of PyTorch is its structure, not its numbers. An object of a package, in an attribute, is its `repr`;
+    or only its class, if the `repr` has an address in it.
+
     >>> from fedawe import FedAU
     >>> described(FedAU(K=20))
     {'class': 'fedawe.algorithms.fedau:FedAU', 'K': 20, 'eta_g': 1.0, 'clip': None}
     """
+    return _described(value, None, ())
+
+
+def _described(value: Any, of: str | None, outer: tuple[int, ...]) -> Any:
+    """`of` is the module of the plain class or function that holds the value, `outer` what the value is a part of."""
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):
         return value if math.isfinite(value) else repr(value)
     if isinstance(value, np.generic):
-        return described(value.item())
+        item = value.item()
+        return repr(value) if isinstance(item, np.generic) else _described(item, of, outer)
     if isinstance(value, Path):
         return str(value)
+    if isinstance(value, bytes | bytearray):
+        return {"bytes": len(value), "sha256": _digest(value)}
     if isinstance(value, Tensor | np.ndarray):
         return _array(value)
+    if id(value) in outer:
+        return {"class": path_of(type(value))}
+    outer = (*outer, id(value))
+    each = functools.partial(_described, of=of, outer=outer)
     if isinstance(value, Mapping):
-        return {str(key): described(each) for key, each in value.items()}
+        return {key if isinstance(key, str) else str(each(key)): each(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [described(each) for each in value]
+        return [each(inner) for inner in value]
     if isinstance(value, Set):
-        return sorted((described(each) for each in value), key=str)
+        return sorted((each(inner) for inner in value), key=str)
     if isinstance(value, functools.partial):
-        return {**_named("function", value.func), **described(value.keywords), **_positional(value.args)}
+        arguments = {"arguments": each(value.args)} if value.args else {}
+        return {**_function(value.func, of, outer), **each(value.keywords), **arguments}
     if isinstance(value, type):
-        return _named("class", value)
+        return _named("class", value, of)
     if inspect.isroutine(value):
-        return _named("function", value)
-    return {**_named("class", type(value)), **_fields(value)}
+        return _function(value, of, outer)
+    if isinstance(value, ModuleType):
+        return {"module": value.__name__}
+    return {**_named("class", type(value), of), **_fields(value, of, outer)}
 
 
 def rebuilt(fields: Any) -> Any:
@@ -73,7 +99,7 @@ def rebuilt(fields: Any) -> Any:
         return [rebuilt(each) for each in fields]
     if not isinstance(fields, Mapping):
         return fields
-    if "sha256" in fields and "dtype" in fields:
+    if "sha256" in fields:
         raise UserError("the record has only a checksum of an array; what needs the array cannot be made again")
     said = {name: rebuilt(value) for name, value in fields.items() if name not in ("class", "function", "definition")}
     place = fields.get("class", fields.get("function"))
@@ -81,9 +107,12 @@ def rebuilt(fields: Any) -> Any:
         return said
     kind = _algorithm_at(str(place))
     try:
-        return kind(**said)
+        made = kind(**said)
     except TypeError as error:
         raise UserError(f"cannot make {place} again, of which the record speaks: {error}") from None
+    if "__dataclass_fields__" not in vars(kind) and (found := first_difference(fields, described(made))) is not None:
+        raise UserError(f"cannot make {place} again, of which the record speaks: {found[0]} would be another one")
+    return made
 
 
 def _algorithm_at(place: str) -> type:
@@ -106,25 +135,78 @@ def _algorithm_at(place: str) -> type:
     )
 
 
-def _fields(value: Any) -> Fields:
-    """What an object says of itself: its `described` fields if it has such a method, or those of a dataclass."""
-    say = getattr(value, "described", None)
+def _function(thing: Any, of: str | None, outer: tuple[int, ...]) -> Fields:
+    """A function, the object whose method it is, and the variables that it was given where it was made."""
+    if not isinstance(thing, type) and not inspect.isroutine(thing):
+        return {"function": _described(thing, of, outer)}
+    given: Fields = {}
+    if not isinstance(owner := getattr(thing, "__self__", None), ModuleType | NoneType):
+        given["self"] = owner
+    made = getattr(thing, "__func__", thing)
+    if isinstance(made, FunctionType):
+        for name, cell in zip(made.__code__.co_freevars, made.__closure__ or (), strict=True):
+            with contextlib.suppress(ValueError):  # it has no value yet
+                given[name] = cell.cell_contents
+        given.pop("__class__", None)  # of super()
+        if "<" in made.__qualname__ and (made.__defaults__ or made.__kwdefaults__):  # these may be variables, too
+            given["defaults"] = [made.__defaults__, made.__kwdefaults__]
+    said = {name: _brief(each, of or path_of(thing).partition(":")[0], outer) for name, each in given.items()}
+    return _named("function", thing, of) | ({"given": said} if said else {})
+
+
+def _fields(value: Any, of: str | None, outer: tuple[int, ...]) -> Fields:
+    """What an object says of itself, the fields of a dataclass, or the attributes of another object."""
+    kind, say = type(value), getattr(value, "described", None)
     if callable(say):
-        return {name: described(each) for name, each in say().items()}
-    if not dataclasses.is_dataclass(value):
-        return {}
-    shown = [field for field in dataclasses.fields(value) if field.init and field.metadata.get("described", True)]
-    return {field.name: described(getattr(value, field.name)) for field in shown}
+        return {name: _described(each, None, outer) for name, each in say().items()}
+    if isinstance(value, Enum):
+        return {"name": value.name}
+    if hasattr(kind, "__array__"):
+        return _array(np.asarray(value))
+    fields = dataclasses.fields(value) if dataclasses.is_dataclass(value) else ()
+    shown = [field.name for field in fields if field.init and field.metadata.get("described", True)]
+    out = {name: _described(getattr(value, name), None, outer) for name in shown}
+    if "__dataclass_fields__" in vars(kind):
+        return out
+    module = kind.__module__
+    if isinstance(value, nn.Module):
+        own = {name: each for name, each in vars(value).items() if name[0] != "_" and name != "training"}
+        own |= value.named_children()
+    elif hasattr(value, "__dict__") and not is_library(module) and (of is None or is_own(module, of)):
+        own = vars(value)
+    else:
+        return out if ADDRESS.search(text := repr(value)) else {**out, "repr": text}
+    hidden = {field.name for field in fields} | {
+        name for name in own if isinstance(getattr(kind, name, None), functools.cached_property)
+    }
+    return out | {name: _brief(each, of or module, outer) for name, each in own.items() if name not in hidden}
 
 
-def _positional(values: tuple[Any, ...]) -> Fields:
-    return {"arguments": [described(value) for value in values]} if values else {}
+def _brief(value: Any, of: str, outer: tuple[int, ...]) -> Any:
+    """The value as JSON, or a checksum of that if it would fill a page."""
+    found = _described(value, of, outer)
+    return found if len(json.dumps(found)) <= PAGE else {"sha256": checksum(found)}
 
 
 def _array(value: Any) -> Fields:
-    array = np.ascontiguousarray(value.detach().cpu().numpy() if isinstance(value, Tensor) else value)
-    digest = hashlib.sha256(array.tobytes()).hexdigest()[:16]
-    return {"shape": list(array.shape), "dtype": str(array.dtype), "sha256": digest}
+    dtype = value.dtype
+    if isinstance(value, Tensor):
+        value = value.detach().cpu().to_dense()
+        try:
+            value = value.numpy()
+        except TypeError:  # a type that numpy does not have, such as bfloat16
+            value = value.float().numpy()
+    digest = checksum(value.tolist()) if value.dtype.hasobject else _digest(np.ascontiguousarray(value).tobytes())
+    return {"shape": list(value.shape), "dtype": str(dtype).removeprefix("torch."), "sha256": digest}
+
+
+def checksum(value: Any) -> str:
+    """Of the value as it is described."""
+    return _digest(json.dumps(described(value)).encode())
+
+
+def _digest(content: bytes | bytearray) -> str:
+    return hashlib.sha256(content).hexdigest()[:16]
 
 
 def path_of(thing: Any) -> str:
@@ -132,10 +214,11 @@ def path_of(thing: Any) -> str:
     return f"{getattr(thing, '__module__', None) or ''}:{getattr(thing, '__qualname__', repr(thing))}"
 
 
-def _named(kind: str, thing: Any) -> Fields:
+def _named(kind: str, thing: Any, of: str | None) -> Fields:
     out = {kind: path_of(thing)}
-    if (checksum := definition(thing)) is not None:
-        out["definition"] = checksum
+    if of is None or is_own(out[kind].partition(":")[0], of):
+        checksum = definition(thing)
+        out |= {} if checksum is None else {"definition": checksum}
     return out
 
 
@@ -172,6 +255,10 @@ ADDED = {
     "deployment.config.precision": "float32",
     "deployment.weighted_by": "num-examples",
 }
+# Fields of a class that earlier versions did not record; a folder without them is accepted.
+UNKNOWN = {
+    "fedawe.tasks.classification:Classification": ("data", "parts", "network", "augment", "held_out", "evaluate_on"),
+}
 
 
 def first_difference(before: Any, now: Any, path: str = "") -> tuple[str, Any, Any] | None:
@@ -179,6 +266,8 @@ def first_difference(before: Any, now: Any, path: str = "") -> tuple[str, Any, A
     if isinstance(before, Mapping) and isinstance(now, Mapping):
         for key in dict.fromkeys((*now, *before)):
             if key == "title":  # for people; where a file lies does not matter
+                continue
+            if key not in before and key in UNKNOWN.get(str(before.get("class")), ()):
                 continue
             at = f"{path}.{key}" if path else str(key)
             found = first_difference(before.get(key, ADDED.get(at)), now.get(key), at)

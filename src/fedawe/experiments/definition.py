@@ -191,6 +191,11 @@ class Definition:
 
     def described(self) -> dict[str, Any]:
         """What all runs share, as fields for a file."""
+        return dict(self._described)
+
+    @cached_property
+    def _described(self) -> dict[str, Any]:
+        """Found once, before a run can change what an object of the user's holds: it may keep what it computed."""
         return {
             "task": described(self.task),
             "availability": self._described_availability(),

@@ -23,7 +23,7 @@ from fedawe.availability.trace import Trace
 from fedawe.core.describe import first_difference
 from fedawe.core.environment import environment
 from fedawe.core.errors import UserError
-from fedawe.core.files import new_folder, remove_unfinished, write_atomically
+from fedawe.core.files import new_folder, read_npz, remove_unfinished, write_atomically
 from fedawe.experiments.definition import Definition, Population
 from fedawe.results import record as records
 from fedawe.results.head import HEAD, folder_name, head_content, read_head
@@ -129,11 +129,22 @@ class Folder:
             write_atomically(self.out / HEAD, head_content(head))
         for population in populations:
             self._trace(population, warn)
-            clients, content = new_folder(self.out / "clients") / f"seed-{population.seed}.npz", _clients(population)
-            if clients.exists() and clients.read_bytes() != content:
-                warn(f"{clients} is damaged; it is written again")
-            if not clients.exists() or clients.read_bytes() != content:
-                write_atomically(clients, content)
+            self._clients(population, warn)
+
+    def _clients(self, population: Population, warn: Callable[[str], None]) -> None:
+        path, now = new_folder(self.out / "clients") / f"seed-{population.seed}.npz", _clients(population)
+        if path.exists():
+            try:
+                before = read_npz(path)
+            except UserError as error:
+                warn(f"{error}; it is written again")
+            else:
+                if before.keys() != now.keys() or not all(_close(before[name], now[name]) for name in now):
+                    raise UserError(f"{path}: other clients than those of this experiment; choose another --out")
+                return
+        buffer = io.BytesIO()
+        np.savez_compressed(buffer, **now)
+        write_atomically(path, buffer.getvalue())
 
     def _trace(self, population: Population, warn: Callable[[str], None]) -> None:
         path, trace = self.out / "traces" / f"seed-{population.seed}.npz", population.trace
@@ -162,8 +173,11 @@ def _and_then(commands: str, command: str) -> str:
 
 def other(name: str, before: Any, now: Any) -> str:
     """How something differs from what was there before, in words."""
-    if name.rpartition(".")[2] in ("definition", "sha256"):
+    place, _, last = name.rpartition(".")
+    if last == "definition":
         return f"another definition of {name.partition('.')[0]}"
+    if last == "sha256":
+        return f"other content of {place}"
     return f"{name} = {_shown(before)}, not {_shown(now)}"
 
 
@@ -172,14 +186,17 @@ def _shown(value: Any) -> str:
     return text if len(text) <= 100 else f"{text[:97]}..."
 
 
-def _clients(population: Population) -> bytes:
+def _close(before: Any, now: Any) -> bool:
+    """Whether they are the same but for the last digits, which another version of numpy may change."""
+    return before.shape == now.shape and bool(np.allclose(before, now, rtol=1e-9, atol=1e-12))
+
+
+def _clients(population: Population) -> dict[str, Any]:
     task = population.task
     sizes = np.zeros(task.clients, dtype=np.int64) if task.sizes is None else task.sizes
-    arrays: dict[str, Any] = {"sizes": sizes}
+    arrays: dict[str, Any] = {"sizes": np.asarray(sizes)}
     if task.frequencies is not None:
-        arrays["frequencies"] = task.frequencies
+        arrays["frequencies"] = np.asarray(task.frequencies)
     if population.p is not None:
         arrays["p"] = population.p
-    buffer = io.BytesIO()
-    np.savez_compressed(buffer, **arrays)
-    return buffer.getvalue()
+    return arrays

@@ -16,7 +16,7 @@ from fedawe.experiments.folder import Folder
 from fedawe.experiments.run import Progress, Run, Tell, Warn
 from fedawe.experiments.workers import at_once
 from fedawe.results import record as records
-from fedawe.results.record import Record
+from fedawe.results.record import Line, Record
 from fedawe.training.engines import Engine, Inline, Processes, best_workers, better_stacked, keep_freed_memory
 from fedawe.training.engines.ray_cluster import RayCluster
 from fedawe.training.engines.ray_engine import RayEngine
@@ -123,15 +123,17 @@ def _in_processes(
 ) -> Iterator[Record]:
     """`jobs` processes take the runs in turn; a run that fails does not stop the others."""
     experiment, every, stacked = folder.experiment, execution.checkpoint_every, left[0].stacked
+    jobs = {_Job(run.label, run.population.seed): run for run in left}
+    headers = {job: run.header for job, run in jobs.items()}  # another process has no source code to describe
     last: list[Population] = []  # the newest, in every process
 
     def make(job: _Job, say: Callable[[Any], None]) -> None:
         if not last or last[0].seed != job.seed:
             last[:] = [experiment.population(job.seed)]
         run = Run(folder, job.label, last[0], stacked, every)
+        run.header = headers[job]
         run.execute(Inline(run.population.task, run.local, stacked), say, say)
 
-    jobs = {_Job(run.label, run.population.seed): run for run in left}
     failures = _Failures(of)
     for outcome in at_once(make, list(jobs), execution.jobs, _passed_on(tell, warn)):
         run = jobs[outcome.job]
@@ -179,7 +181,7 @@ def _on_cluster(
     every, stacked = execution.checkpoint_every, left[0].stacked
     # By value: a node may not have the file in which a user's classes are.
     content = cloudpickle.dumps(folder.experiment)
-    rest = [(content, run.label, stacked, every) for run in left]
+    rest = [(content, run.label, stacked, every, run.header) for run in left]
     errands = [
         Errand(folder.out, run.path.relative_to(folder.out), run.population, each)
         for run, each in zip(left, rest, strict=True)
@@ -200,6 +202,7 @@ def _run_there(
     label: str,
     stacked: bool,
     every: int,
+    header: Line,
     say: Callable[[Any], None],
     keep: Callable[[], None],
 ) -> None:
@@ -211,4 +214,5 @@ def _run_there(
         say(progress)
 
     run = Run(Folder(out, cloudpickle.loads(content), ""), label, population, stacked, every)
+    run.header = {**header, "versions": run.header["versions"]}
     run.execute(Inline(population.task, run.local, stacked), tell, say)

@@ -3,12 +3,15 @@
 import copy
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from fedawe.core.describe import checksum
 from fedawe.core.errors import UserError
 from fedawe.core.metric import Metric
 from fedawe.core.rng import streams
@@ -62,6 +65,7 @@ class Classification(Task):
         held_out: Sequence[Indices] | None = None,
         evaluate_on: Collection[Role] | None = None,
     ) -> None:
+        of_subclass = set(vars(self))
         self.data = data = data.checked()
         parts = checked_parts(parts, len(data.y_train))
         held_out = None if held_out is None else checked_parts(held_out, len(data.y_train))
@@ -103,6 +107,20 @@ class Classification(Task):
         self.computed = network.executor(len(data.shape))
         self.executor, self.executor_why = self.computed.name, self.computed.why
         self.stacked = self._stacked()
+        self._made = {"_made", *vars(self)} - of_subclass  # the attributes that every classification has
+
+    def described(self) -> dict[str, Any]:
+        """What it is made from: data and parts as checksums, the network, and the attributes of a subclass."""
+        further = {name: value for name, value in vars(self).items() if name not in self._made}
+        return {
+            "data": {"name": self.data.name, "sha256": checksum(self.data)},
+            "parts": {"clients": self.clients, "sha256": checksum([self.sampling.order, self.sizes])},
+            "network": self.network,
+            "augment": self.augment,
+            "held_out": {"sha256": checksum(self.rows.get("validation"))} if self.held_out else None,
+            "evaluate_on": list(self.rows),
+            **{k: v for k, v in further.items() if not isinstance(getattr(type(self), k, None), cached_property)},
+        }
 
     @staticmethod
     def _check_type(data: Data, network: ModuleNetwork) -> None:

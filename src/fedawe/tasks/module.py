@@ -1,6 +1,7 @@
 """Any torch.nn.Module as a network: a function of one flat vector of its parameters and buffers."""
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -42,6 +43,10 @@ class ModuleNetwork:
         self.module = make()
         self.layout = Layout.of(self.module)
         self.executors: dict[int, Executor] = {}  # number of dimensions of an input -> executor
+
+    def described(self) -> dict[str, Any]:
+        """What it is made from."""
+        return {"make": self.make, "loss": self.per_sample, "executor": self.asked, "start": self.start}
 
     def executor(self, dimensions: int) -> Executor:
         """What computes it, where one input has so many dimensions."""
