@@ -128,6 +128,11 @@ ROWS = [
     Row("clusterfedvarp", lambda p: fedawe.ClusterFedVARP(p[0] > 0.5, eta_g=0.7), fedawe.FedAvg(eta_g=0.7)),
     Row("clusterfedvarp clip", lambda p: fedawe.ClusterFedVARP((p[0] * 3).long(), clip=0.4), fedawe.FedAvg(clip=0.4)),
     Row("weighted", lambda p: fedawe.Weighted(fedawe.FedAvg(), p[0]), counts_everyone=False),
+    Row(
+        "weighted some",
+        lambda p: fedawe.Weighted(fedawe.FedAvg(), p[0] * (p[0] >= p[0].median())),
+        counts_everyone=False,
+    ),
     Row("weighted fedawe", lambda p: fedawe.Weighted(fedawe.FedAWE(), p[0]), counts_everyone=False),
     Row("weighted alike", lambda p: fedawe.Weighted(fedawe.FedAU(), torch.full_like(p[0], 3.0)), fedawe.FedAvg()),
     Row("chosen", lambda p: fedawe.Chosen(), fedawe.FedAvg()),

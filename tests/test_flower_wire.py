@@ -26,6 +26,7 @@ from fedawe.deploy.wire import (
     printable,
     read,
     returned,
+    samples_in,
     unfit,
 )
 from fedawe.deploy.wire import record as to_record
@@ -273,6 +274,14 @@ def test_weights_may_be_whole_numbers_and_losses_negative() -> None:
     found = facts(asked, reply_with(weight=10, rate=0.1, loss=-2, applied="loss"), needed=True)
     assert found == {"weight": 10.0, "rate": 0.1, "loss": -2.0}
     assert all(type(value) is float for value in found.values())
+
+
+@pytest.mark.parametrize(
+    ("said", "found"), [(7, 7.0), (2.5, 2.5), (0, 0.0), (-1, None), (float("nan"), None), (float("inf"), None)]
+)
+def test_a_client_may_have_no_samples(said: float, found: float | None) -> None:
+    reply = RecordDict({"metrics": MetricRecord({"num-examples": said})})
+    assert samples_in(reply, "num-examples") == found
 
 
 @pytest.mark.parametrize(

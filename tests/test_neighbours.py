@@ -383,6 +383,37 @@ def test_weighted_fednova_has_the_weights_in_both_means() -> None:
     torch.testing.assert_close(algorithm.model(state), torch.tensor([-6.5 / 4, -6.5 * 3 / 4]))
 
 
+@pytest.mark.parametrize("rule", [fedawe.FedAvg(), fedawe.FedNova(), fedawe.F3AST(), fedawe.FedAvgM()], ids=repr)
+def test_a_round_in_which_nobody_has_a_weight_is_an_empty_one(rule: Any) -> None:
+    algorithm, none = fedawe.Weighted(rule, weights=[0.0, 1.0, 3.0]), torch.tensor([], dtype=torch.int64)
+    state, plain = algorithm.init(torch.zeros(2), 3), rule.init(torch.zeros(2), 3)
+    A, G = torch.tensor([1]), torch.tensor([[4.0, -1.0]])
+    state, plain = algorithm.aggregate(state, 0, A, G), rule.aggregate(plain, 0, A, G)
+    up = fedawe.Upload(G, torch.ones(1), 0.1, loss=torch.ones(1), samples=torch.zeros(1))
+    for mine in (algorithm, fedawe.Weighted(rule)):
+        after = mine.absorb(state, 1, torch.tensor([0]), up)
+        assert torch.equal(mine.model(after), rule.model(rule.aggregate(plain, 1, none, G[:0])))
+    both = algorithm.aggregate(state, 1, torch.tensor([0, 1]), torch.tensor([[7.0, 7.0], [4.0, -1.0]]))
+    other = algorithm.aggregate(state, 1, torch.tensor([0, 1]), torch.tensor([[0.0, 9.0], [4.0, -1.0]]))
+    assert torch.equal(algorithm.model(both), algorithm.model(other))  # client 0 is active, and does not count
+
+
+def test_clients_without_samples_weigh_nothing_in_an_experiment(tmp_path: Any) -> None:
+    data = fedawe.digits()
+    parts: list[Any] = [np.arange(30), [], np.arange(30, 50)]
+    task = fedawe.tasks.Classification(data, fedawe.tasks.network_for(data, "softmax"), parts, keep_empty=True)
+    experiment = fedawe.Experiment(
+        task=task,
+        algorithms={"avg": fedawe.Weighted(fedawe.FedAvg()), "awe": fedawe.Weighted(fedawe.FedAWE())},
+        availability=fedawe.Trace([[0, 1, 0], [1, 1, 0], [0, 1, 0], [1, 1, 1]]),
+        local=fedawe.Local(fedawe.Rate(0.1), steps=2, batch=8),
+        rounds=4,
+        seeds=(0,),
+    )
+    frame = experiment.run(tmp_path / "out").frame()
+    assert np.isfinite(frame["test_loss"].to_numpy()).all()
+
+
 @pytest.mark.parametrize("kind", [fedawe.FedDyn, fedawe.FedPBC, fedawe.FedAsync, fedawe.AREA, fedawe.FedVARP])
 def test_a_clip_shortens_the_move_of_the_aggregate(kind: Any) -> None:
     """From the same state, by the same innovations: the same direction, and at most as long as the clip."""
@@ -772,7 +803,8 @@ def test_what_is_not_linear_is_refused_with_a_reason(algorithm: Any, message: st
         (lambda: fedawe.ClusterFedVARP([0.5]), "whole numbers from 0"),
         (lambda: fedawe.Weighted(fedawe.SCAFFOLD(), [1.0]), "SCAFFOLD cannot be weighted: it computes from"),
         (lambda: fedawe.Weighted(fedawe.FedAU()).init(torch.zeros(1), 2), "needs the weights of all clients for FedAU"),
-        (lambda: fedawe.Weighted(fedawe.FedAvg(), [1.0, -1.0]), "weights must be positive"),
+        (lambda: fedawe.Weighted(fedawe.FedAvg(), [1.0, -1.0]), "weights must be numbers from 0"),
+        (lambda: fedawe.Weighted(fedawe.FedAvg(), [0.0, 0.0]), "weights must be numbers from 0, .* not all are 0"),
         (lambda: fedawe.MIFA(memory="both"), "memory is 'both'"),
         (lambda: fedawe.Uniform(0), "k is 0"),
         (lambda: fedawe.PowerOfChoice(2, 3), "d is 2 and k 3"),

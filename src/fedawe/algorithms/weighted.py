@@ -22,9 +22,11 @@ class Weighted(Wrapper[NestedState]):
         G_i <- |A| w_i G_i / sum_A w_j                for rules that average the active clients, such as FedAvg:
                                                       sum_A w_i G_i / sum_A w_i, the convention of FedAvg's paper
 
-    weights  one positive number per client, of any sum; None: the clients' numbers of samples, which an experiment
-             fills in. In a deployment every reply says how many samples its client has (`num-examples`), which is
-             enough for rules that average the active clients; other rules need the weights of all
+    For such rules a round in which nobody has a weight above 0 is an empty one.
+
+    weights  one number from 0 per client, of any sum above 0; None: the clients' numbers of samples, which an
+             experiment fills in. In a deployment every reply says how many samples its client has (`num-examples`),
+             which is enough for rules that average the active clients; other rules need the weights of all
     rule     one that computes from G what clients add to their gradients (SCAFFOLD, FedDyn), or that bounds what one
              client can do (Robust, Private), is refused
 
@@ -55,16 +57,16 @@ class Weighted(Wrapper[NestedState]):
             weights = torch.as_tensor(self.weights, dtype=torch.float64).clone()
         except (TypeError, ValueError, RuntimeError):
             raise UserError(f"weights must be one number per client, not {self.weights!r}") from None
-        if weights.ndim != 1 or not ((weights > 0) & torch.isfinite(weights)).all():
-            raise UserError("weights must be positive numbers, one per client")
+        if weights.ndim != 1 or not ((weights >= 0) & torch.isfinite(weights)).all() or not weights.any():
+            raise UserError("weights must be numbers from 0, one per client, of which not all are 0")
         object.__setattr__(self, "weights", weights)
 
     def init(self, x0: Tensor, m: int) -> NestedState:
         """The rule's."""
         if self.weights is None and not self.sums_to_one:
             raise UserError(
-                f"Weighted needs the weights of all clients for {name_of(self.rule)}; give weights, one positive "
-                "number per client"
+                f"Weighted needs the weights of all clients for {name_of(self.rule)}; give weights, one number from 0 "
+                "per client"
             )
         if self.weights is not None and len(self.weights) != m:
             raise UserError(f"weights has {len(self.weights)} numbers for {m} clients")
@@ -80,6 +82,9 @@ class Weighted(Wrapper[NestedState]):
             w = asked_for(up.samples, "number of samples", self).double()  # [k]
         else:
             w = self.weights.to(A.device)[A]
+        if self.sums_to_one and not w.any():
+            nothing: dict[str, Any] = {name: rows[:0] for name, rows in vars(up).items() if isinstance(rows, Tensor)}
+            return state.after(t, own=absorb(self.rule, state.own, t, A[:0], replace(up, **nothing)))
         total = w.mean() if self.sums_to_one else self.weights.mean()
         scale = w / total
         up = replace(up, G=scale.to(up.G)[:, None] * up.G, scale=scale)

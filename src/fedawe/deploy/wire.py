@@ -215,7 +215,7 @@ def samples_in(reply: RecordDict, name: str) -> float | None:
     """How many samples the client says it has, in the metric of this name."""
     for metrics in reply.metric_records.values():
         value = metrics.get(name)
-        if isinstance(value, int | float) and 0 < value < HUGE:
+        if isinstance(value, int | float) and 0 <= value < HUGE:
             return float(value)
     return None
 
