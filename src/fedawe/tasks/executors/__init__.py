@@ -9,7 +9,8 @@ from fedawe.tasks.executors.autograd import Autograd
 from fedawe.tasks.executors.base import Batch, Executor, Kept, Loss
 from fedawe.tasks.executors.dense import Dense, dense_layers
 from fedawe.tasks.executors.layers import Layers
-from fedawe.tasks.executors.trace import NotTraced, traced
+from fedawe.tasks.executors.trace import traced
+from fedawe.tasks.executors.usual import NotTraced
 from fedawe.tasks.layout import Layout
 
 __all__ = ["Batch", "Executor", "ExecutorName", "Kept", "Loss", "executor_of"]
