@@ -124,13 +124,17 @@ class Classification(Task):
 
     @staticmethod
     def _check_type(data: Data, network: ModuleNetwork) -> None:
-        """Refuses inputs of another floating-point type than the network's."""
+        """Refuses inputs of another floating-point type than the network's, unless it can read them all the same."""
         x = data.inputs(data.x_train, torch.zeros(1, dtype=torch.int64, device=data.x_train.device))
-        if x.is_floating_point() and x.dtype != network.layout.dtype:
+        if not x.is_floating_point() or x.dtype == network.layout.dtype:
+            return
+        try:
+            network.outputs(network.initial(0).to(x.device), x)
+        except RuntimeError:
             raise UserError(
                 f"{data.name}: inputs are {x.dtype}, the parameters of the network {network.layout.dtype}; expected "
                 f"one type, as x.to({network.layout.dtype}) makes it"
-            )
+            ) from None
 
     def _stacked(self) -> bool:
         """On a device every operation has a cost of its own, however little it computes."""
