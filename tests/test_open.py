@@ -17,7 +17,8 @@ from children import Child
 from torch import Tensor
 
 import fedawe
-from fedawe.algorithms.base import ServerState
+from fedawe.algorithms.base import ServerState, pack, unpack
+from fedawe.algorithms.exchange import first_state
 from fedawe.cli.main import main, parse
 from fedawe.core.errors import UserError
 from fedawe.experiments import names
@@ -427,6 +428,26 @@ class Plain:
         self.t, self.m, self.x, self.latest = -1, m, x0, x0
 
 
+@dataclasses.dataclass(frozen=True)
+class Remembering(Verbs):
+    """An algorithm whose state holds something besides the model, as a function of the model."""
+
+    made: Any = None
+
+    def init(self, x0: Tensor, m: int) -> Any:
+        return Remembered(-1, m, x0, self.made(x0))
+
+
+@dataclasses.dataclass(frozen=True)
+class Remembered(ServerState):
+    h: Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Counting(ServerState):
+    calls: int = dataclasses.field(default=0, init=False)
+
+
 class Absorbing(Verbs):
     def absorb(self, state: Any, t: int, A: Tensor, upload: Any) -> Any:
         return None
@@ -474,6 +495,45 @@ def test_a_task_that_trains_one_client_at_a_time_is_never_stacked(tmp_path: Path
     own(task=OneByOne()).run(tmp_path / "out")
     header = json.loads((tmp_path / "out" / "a" / "seed-0" / "record.jsonl").read_text().splitlines()[0])
     assert header["stacked"] is False
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        (
+            lambda x: None,
+            "whose h is None, of which no checkpoint can be made; expected a tensor, a number, a State, or",
+        ),
+        (lambda x: "adam", "whose h is a str, of"),
+        (lambda x: [1.0, 2.0], "whose h is a list, of"),
+        (lambda x: [x], "whose h is a list, of"),
+        (lambda x: (x, x), "whose h is a tuple, of"),
+        (lambda x: np.zeros(3), "whose h is a ndarray, of"),
+        (lambda x: {"a": x}, "whose h is a dict from str to Tensor, of"),
+        (lambda x: {0: {1: x}}, "whose h is a dict from int to dict, of"),
+        (lambda x: {0: x, 1: 0.5}, "whose h is a dict from int to Tensor and float, of"),
+        (lambda x: {0: x[0]}, "whose h is a dict from int to Tensor, of"),
+        (lambda x: Remembered(-1, 3, x, [x]), "whose h.h is a list, of"),
+        (lambda x: Counting(-1, 3, x), "which cannot be made again from its fields ("),
+    ],
+)
+def test_a_state_of_which_no_checkpoint_can_be_made_is_refused(made: Any, said: str) -> None:
+    for algorithm in (Remembering(made=made), fedawe.FedAvgM(rule=Remembering(made=made))):
+        with pytest.raises(UserError, match=r"Remembering.init returned a Remembered") as refused:
+            fedawe.simulate(Own(), algorithm, fedawe.Trace(np.ones((2, 3))), fedawe.Local(), seed=0)
+        assert said in str(refused.value)
+        assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "made", [lambda x: x, lambda x: 0.1, lambda x: True, np.float32, np.int64, lambda x: {}, lambda x: {np.int64(2): x}]
+)
+def test_a_state_comes_back_from_a_checkpoint_as_it_was(made: Any) -> None:
+    made = made if not isinstance(made, type) else (lambda x, kind=made: kind(3))
+    state = first_state(Remembering(made=made), torch.zeros(2), 3)
+    found = unpack(state, pack(state)).h
+    assert type(found) is type(state.h)
+    assert torch.equal(found, state.h) if isinstance(found, Tensor) else found == state.h
 
 
 @pytest.mark.parametrize(
