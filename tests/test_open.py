@@ -414,7 +414,8 @@ class Verbs:
         return None if self.fault == "start" else state.x.repeat(len(A), 1)
 
     def aggregate(self, state: Any, t: int, A: Tensor, G: Tensor) -> Any:
-        wrong = {"forgets": None, "other": {"t": t}, "stays": state}
+        wrong = {"forgets": None, "other": {"t": t}, "stays": state, "tensor": state.x}
+        wrong["another"] = Plain(state.x, state.m, t)
         return wrong[self.fault] if self.fault in wrong else state.after(t)
 
     def model(self, state: Any) -> Any:
@@ -424,8 +425,8 @@ class Verbs:
 class Plain:
     """Everything that a state has, but no dataclass."""
 
-    def __init__(self, x0: Tensor, m: int) -> None:
-        self.t, self.m, self.x, self.latest = -1, m, x0, x0
+    def __init__(self, x0: Tensor, m: int, t: int = -1) -> None:
+        self.t, self.m, self.x, self.latest = t, m, x0, x0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -581,6 +582,8 @@ def test_a_mistake_in_a_class_of_ones_own_is_named_before_anything_is_written(
         (Verbs("forgets"), "Verbs.aggregate returned None in round 0; expected the state after the round, a Server"),
         (Verbs("other"), "Verbs.aggregate returned a dict in round 0; expected the state after the round, a Server"),
         (Verbs("stays"), "Verbs.aggregate returned a ServerState with t = -1 in round 0; expected t = 0, as state."),
+        (Verbs("tensor"), "Verbs.aggregate returned a Tensor in round 0; expected the state after the round, a Server"),
+        (Verbs("another"), "Verbs.aggregate returned a Plain in round 0; expected the state after the round, a Server"),
         (Absorbing(), "Absorbing.absorb returned None in round 0; expected the state after the round"),
         (fedawe.FedAvgM(rule=Verbs("forgets")), "Verbs.aggregate returned None in round 0"),
     ],

@@ -98,7 +98,7 @@ def absorb(algorithm: Algorithm[S], state: S, t: int, A: Tensor, upload: Upload)
     """The state after round t, in which the clients A [k] returned `upload`."""
     own = getattr(algorithm, "absorb", None)
     after: S = algorithm.aggregate(state, t, A, upload.G) if own is None else own(state, t, A, upload)
-    if getattr(after, "t", None) != t:
+    if not isinstance(after, type(state)) or after.t != t:
         verb = "aggregate" if own is None else "absorb"
         raise UserError(_no_state_after(f"{type(algorithm).__name__}.{verb}", after, state, t))
     return after
@@ -109,7 +109,7 @@ def _no_state_after(verb: str, after: Any, state: State, t: int) -> str:
     kind = type(state).__name__
     if after is None:
         return f"{verb} returned None in round {t}; expected the state after the round, a {kind}: is a return missing?"
-    if not hasattr(after, "t"):
+    if not isinstance(after, type(state)):
         return f"{verb} returned a {type(after).__name__} in round {t}; expected the state after the round, a {kind}"
     return f"{verb} returned a {kind} with t = {after.t!r} in round {t}; expected t = {t}, as state.after(t) gives"
 

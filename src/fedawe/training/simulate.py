@@ -59,6 +59,7 @@ def simulate(
     states are those of `WithBuffers(algorithm, task.buffers)`. Where batches go on from round to round and the
     algorithm chooses clients without counting how often each was active, its own state is `state.own`, beside a count.
     """
+    _check_kinds(algorithm, trace, local)
     check_clients(task)
     if trace.clients != task.clients:
         raise UserError(f"the trace has {trace.clients} clients, the task {task.clients}")
@@ -70,6 +71,27 @@ def simulate(
         _check_resumed(resume, state)
         state = resume
     return _rounds(algorithm, trace, state, seed, engine or Inline(task, local))
+
+
+def _check_kinds(algorithm: Any, trace: Any, local: Any) -> None:
+    """Refuses arguments of another kind than is expected."""
+    if isinstance(algorithm, type):
+        raise UserError(f"algorithm is a class; expected an object, as in {algorithm.__name__}()")
+    missing = [verb for verb in ("init", "start", "aggregate", "model") if not hasattr(algorithm, verb)]
+    if missing:
+        kind = type(algorithm).__name__
+        raise UserError(
+            f"algorithm is a {kind}, which has no {', '.join(missing)}; expected one such as fedawe.FedAWE()"
+        )
+    if not isinstance(trace, Trace):
+        raise UserError(
+            f"trace is a {type(trace).__name__}; expected a fedawe.Trace, as in "
+            "fedawe.Trace.draw(fedawe.Sine(), p, rounds=100, seed=0)"
+        )
+    if not isinstance(local, Local):
+        raise UserError(
+            f"local is {local!r}; expected how clients train, as in fedawe.Local(fedawe.Rate(0.1), steps=10)"
+        )
 
 
 def prepared(algorithm: Algorithm[Any], task: Task, local: Local) -> Algorithm[Any]:
