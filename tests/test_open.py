@@ -393,6 +393,17 @@ class Own(fedawe.tasks.Task):
         return {"loss": float(x.sum())}
 
 
+class Said(Own):
+    """A task that says more of its clients."""
+
+    def __init__(self, sizes: Any = None, losses: Any = None) -> None:
+        super().__init__()
+        self.sizes, self.found = sizes, losses
+
+    def losses(self, x: Tensor, batches: Any) -> Any:
+        return self.found(x)
+
+
 class OneByOne(Own):
     """A task that trains one client at a time."""
 
@@ -549,6 +560,12 @@ def test_a_state_comes_back_from_a_checkpoint_as_it_was(made: Any) -> None:
         ({"algorithms": {"a": fedawe.FedAvgM(rule=Verbs("dict"))}}, "Verbs.init returned a dict, which has no t"),
         ({"algorithms": {"a": Verbs("start")}}, "Verbs.start returned NoneType for one client; expected a tensor of"),
         ({"algorithms": {"a": Verbs("model")}}, "Verbs.model returned NoneType; expected a tensor of shape [2]"),
+        ({"task": Said([3, 4])}, "Said.sizes is int64 of shape [2]; expected the number of samples of each of the 3"),
+        ({"task": Said([3, 4, 0.5])}, "Said.sizes is float64 of shape [3]; expected the number of samples of each of"),
+        (
+            {"task": Said(5)},
+            "Said.sizes is int64 of shape []; expected the number of samples of each of the 3 clients,",
+        ),
         (
             {"availability": Times(lambda t, p: np.ones(5))},
             "Times.trajectory returned an array of shape [5] for 3 clients; expected one number per client, [3] or",
@@ -593,6 +610,54 @@ def test_a_round_without_a_state_after_it_is_named(algorithm: Any, said: str) ->
     with pytest.raises(UserError) as refused:
         next(fedawe.simulate(Own(), algorithm, trace, fedawe.Local(), seed=0))
     assert said in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("losses", "said"),
+    [
+        (
+            lambda x: torch.tensor(1.0),
+            "Said.losses returned a tensor of shape [] for x of shape [1, 2]; expected a tensor",
+        ),
+        (
+            lambda x: torch.ones(2),
+            "Said.losses returned a tensor of shape [2] for x of shape [1, 2]; expected a tensor",
+        ),
+        (
+            lambda x: [1.0] * len(x),
+            "Said.losses returned a list for x of shape [1, 2]; expected a tensor with one loss",
+        ),
+        (lambda x: None, "Said.losses returned a NoneType for x of shape [1, 2]; expected a tensor with one loss for"),
+    ],
+)
+def test_losses_are_one_number_for_each_client(losses: Any, said: str) -> None:
+    trace, oort = fedawe.Trace(np.ones((2, 3), dtype=bool)), fedawe.Chosen(fedawe.FedAvg(), fedawe.Oort(1))
+    with pytest.raises(UserError) as refused:
+        list(fedawe.simulate(Said(losses=losses), oort, trace, fedawe.Local(), seed=0))
+    assert said in str(refused.value)
+
+
+@pytest.mark.parametrize("sizes", [[3, 400, 5], torch.tensor([3, 400, 5])])
+def test_sizes_may_be_a_list(sizes: Any) -> None:
+    trace, local = fedawe.Trace(np.ones((1, 3), dtype=bool)), fedawe.Local(epochs=1, batch=100)
+    found = next(fedawe.simulate(Said(sizes), fedawe.FedAvg(), trace, local, seed=0))
+    torch.testing.assert_close(found.x, torch.full((2,), -0.1 * (1 + 4 + 1) / 3))
+
+
+@pytest.mark.parametrize("rate", [None, "0.1", -1.0, float("nan"), torch.ones(2)])
+def test_a_rate_that_is_no_number_is_refused(rate: Any) -> None:
+    trace, local = fedawe.Trace(np.ones((1, 3), dtype=bool)), fedawe.Local(lambda t: rate)
+    with pytest.raises(UserError) as refused:
+        next(fedawe.simulate(Own(), fedawe.FedAvg(), trace, local, seed=0))
+    assert f"the learning rate of round 0 is {rate!r}; expected a number from 0 to 1e+30" in str(refused.value)
+
+
+@pytest.mark.parametrize("kind", [np.float32, torch.tensor])
+def test_a_rate_may_be_a_number_of_numpy_or_torch(kind: Any) -> None:
+    trace = fedawe.Trace(np.ones((3, 3), dtype=bool))
+    *_, last = fedawe.simulate(Own(), fedawe.SCAFFOLD(), trace, fedawe.Local(lambda t: kind(0.25)), seed=0)
+    *_, same = fedawe.simulate(Own(), fedawe.SCAFFOLD(), trace, fedawe.Local(lambda t: 0.25), seed=0)
+    assert torch.equal(last.x, same.x)
 
 
 @pytest.mark.parametrize(

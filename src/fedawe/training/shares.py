@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fedawe.algorithms.exchange import Broadcast, Upload
-from fedawe.core.errors import Diverged
+from fedawe.core.errors import Diverged, UserError
 from fedawe.tasks.base import Task
 from fedawe.training.local import Local
 
@@ -48,7 +48,7 @@ class Share:
         work = local.work(torch.tensor(self.A), self.t, self.seed, torch.tensor(self.visits), self._counts())
         x, gradient = X.clone(), None
         batches = task.batches(work) if self.loss or self.rounds is None else None  # owed rounds have their own
-        loss = task.losses(x, batches).tolist() if self.loss else None
+        loss = _losses(task, x, batches) if self.loss else None
         if self.gradient:
             again = task.batches(work)  # a network may keep things in them from step to step
             with local.autocast(x.device):
@@ -76,6 +76,19 @@ class Share:
 
     def _counts(self) -> Tensor | None:
         return None if self.counts is None else torch.tensor(self.counts)
+
+
+def _losses(task: Task, x: Tensor, batches: object) -> list[float]:
+    """The mean loss of each client at its row of x [k, d + b]; refused if it is not one number for each."""
+    found = task.losses(x, batches)
+    if not isinstance(found, Tensor) or found.shape != (len(x),):
+        got = f"a tensor of shape {list(found.shape)}" if isinstance(found, Tensor) else f"a {type(found).__name__}"
+        raise UserError(
+            f"{type(task).__name__}.losses returned {got} for x of shape {list(x.shape)}; expected a tensor with one "
+            f"loss for each row of x, [{len(x)}]"
+        )
+    losses: list[float] = found.tolist()
+    return losses
 
 
 def _mean_gradient(task: Task, x: Tensor, batches: object, steps: int, counts: Tensor | None) -> Tensor:
@@ -138,7 +151,7 @@ def upload(
         weight = weight * down.rounds.cpu()
     loss = torch.tensor([value for one in losses for value in one or ()], dtype=torch.float64) if down.loss else None
     samples = None if task.sizes is None else torch.as_tensor(task.sizes)[A].double()
-    return Upload(G, weight, local.rate(t), loss, gradient, samples)
+    return Upload(G, weight, local.rate_of(t), loss, gradient, samples)
 
 
 def innovations(

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Generic
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -100,12 +101,18 @@ def prepared(algorithm: Algorithm[Any], task: Task, local: Local) -> Algorithm[A
 
 
 def check_clients(task: Task) -> None:
-    """Refuses a task that does not say how many clients it has."""
+    """Refuses a task that does not say how many clients it has, or says how many samples some of them have."""
     name, clients = type(task).__name__, getattr(task, "clients", None)
     if clients is None:
         raise UserError(f"{name} does not say how many clients it has; give it `clients`, as in self.clients = 10")
     if not is_whole(clients) or clients < 1:
         raise UserError(f"{name}.clients is {clients!r}; expected the number of clients, a whole number from 1")
+    sizes = None if task.sizes is None else np.asarray(task.sizes)
+    if sizes is not None and (sizes.shape != (clients,) or not np.issubdtype(sizes.dtype, np.integer)):
+        raise UserError(
+            f"{name}.sizes is {sizes.dtype} of shape {list(sizes.shape)}; expected the number of samples of each of "
+            f"the {clients} clients, whole numbers of shape [{clients}]"
+        )
 
 
 def check_local(algorithm: Algorithm[S], local: Local) -> None:
