@@ -465,6 +465,14 @@ class Absorbing(Verbs):
         return None
 
 
+class Sending(Verbs):
+    """An algorithm that sends something of each client's model, besides where it begins."""
+
+    def broadcast(self, state: Any, t: int, A: Tensor) -> Any:
+        x = state.x.repeat(len(A), 1)
+        return fedawe.Broadcast(**{"x": x, **self.fault(t, x)})
+
+
 class Times(fedawe.Dynamics):
     def __init__(self, found: Any) -> None:
         self.found = found
@@ -610,6 +618,42 @@ def test_a_round_without_a_state_after_it_is_named(algorithm: Any, said: str) ->
     with pytest.raises(UserError) as refused:
         next(fedawe.simulate(Own(), algorithm, trace, fedawe.Local(), seed=0))
     assert said in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("sent", "said"),
+    [
+        (
+            lambda t, x: {"x": x[:1]},
+            "x is torch.float32 of shape [1, 2] in round 0; expected one row per client, [3, 2]",
+        ),
+        (
+            lambda t, x: {"shift": x[0]},
+            "shift is torch.float32 of shape [2] in round 0; expected one row per client, [1",
+        ),
+        (
+            lambda t, x: {"shift": x[:1]},
+            "shift is torch.float32 of shape [1, 2] in round 0; expected one row per client",
+        ),
+        (lambda t, x: {"shift": [0.0]}, "shift is a list in round 0; expected one row per client, [1, 2]"),
+        (lambda t, x: {"rounds": [1] * len(x)}, "rounds is a list in round 0; expected how many rounds of work each"),
+        (lambda t, x: {"rounds": torch.ones(len(x))}, "rounds is torch.float32 of shape [1] in round 0; expected how"),
+        (lambda t, x: {"rounds": torch.ones(1).long()}, "rounds is torch.int64 of shape [1] in round 0; expected how"),
+        (
+            lambda t, x: {"rounds": torch.full((len(x),), t)},
+            "rounds has 0 in round 0; expected how many rounds of work",
+        ),
+        (
+            lambda t, x: {"rounds": torch.full((len(x),), 2 * t + 1)},
+            "rounds has 3 in round 1; expected how many rounds",
+        ),
+    ],
+)
+def test_what_clients_cannot_receive_is_refused(sent: Any, said: str) -> None:
+    trace = fedawe.Trace(np.ones((2, 3), dtype=bool))
+    with pytest.raises(UserError) as refused:
+        list(fedawe.simulate(Own(), Sending(sent), trace, fedawe.Local(), seed=0))
+    assert f"Broadcast.{said}" in str(refused.value)
 
 
 @pytest.mark.parametrize(

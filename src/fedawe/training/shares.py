@@ -106,6 +106,7 @@ def shares(
     task: Task, local: Local, down: Broadcast, A: Tensor, t: int, seed: int, visits: Tensor, stacked: bool
 ) -> list[Share]:
     """The work of round t for the clients A [k], which were active in `visits` [k] rounds before."""
+    check_broadcast(task, down, len(A), t)
     counts = local.counts(task, A)
     return [
         Share(
@@ -123,6 +124,27 @@ def shares(
         )
         for rows in groups(len(A), down.x.shape[1], stacked)
     ]
+
+
+def check_broadcast(task: Task, down: Broadcast, k: int, t: int) -> None:
+    """Refuses what k clients cannot receive in round t."""
+    d = down.x.shape[1] - task.buffers
+    for name, found, shape in (("x", down.x, [k, d + task.buffers]), ("shift", down.shift, [k, d])):
+        if found is not None and (not isinstance(found, Tensor) or list(found.shape) != shape):
+            raise UserError(f"Broadcast.{name} is {_shape(found)} in round {t}; expected one row per client, {shape}")
+    rounds = down.rounds
+    if rounds is None:
+        return
+    expected = f"expected how many rounds of work each client owes, whole numbers from 1 to {t + 1} of shape [{k}]"
+    if not isinstance(rounds, Tensor) or rounds.shape != (k,) or rounds.is_floating_point():
+        raise UserError(f"Broadcast.rounds is {_shape(rounds)} in round {t}; {expected}")
+    wrong = rounds[(rounds < 1) | (rounds > t + 1)]
+    if len(wrong):
+        raise UserError(f"Broadcast.rounds has {int(wrong[0])} in round {t}; {expected}")
+
+
+def _shape(found: object) -> str:
+    return f"{found.dtype} of shape {list(found.shape)}" if isinstance(found, Tensor) else f"a {type(found).__name__}"
 
 
 def groups(k: int, d: int, stacked: bool) -> list[slice]:

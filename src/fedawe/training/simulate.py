@@ -22,6 +22,7 @@ from fedawe.tasks.base import Task
 from fedawe.training.engines import Engine, Inline, one_thread
 from fedawe.training.local import Local
 from fedawe.training.memory import check_needs
+from fedawe.training.shares import check_broadcast
 
 
 @dataclass(frozen=True)
@@ -128,6 +129,7 @@ def check_possible(algorithm: Algorithm[S], state: S, trace: Trace, task: Task, 
     """Refuses what algorithm or task do not have, or the memory does not hold, before anything is written."""
     down = broadcast(algorithm, state, 0, torch.arange(1))
     _check_models(algorithm, state, down)
+    check_broadcast(task, down, 1, 0)
     local.check_precision(task, state.latest)
     local.counts(task, torch.arange(0))
     if down.loss and type(task).losses is Task.losses:
