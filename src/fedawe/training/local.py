@@ -149,6 +149,18 @@ class Local:
             raise UserError(f"the learning rate of round {t} is {rate!r}; expected a number from 0 to {LARGEST:g}")
         return float(rate)
 
+    def check_prox(self, prox: float, t: int) -> None:
+        """Refuses a proximal term that pushes clients away from where they began.
+
+        A step multiplies y - x by 1 - eta mu, and the sum of the weights a need not be positive if that is -1 or less.
+        The first step of a round, at y = x, does not feel it.
+        """
+        if prox and self.plain and (self.steps > 1 or self.epochs is not None) and self.rate_of(t) * prox >= 2:
+            raise UserError(
+                f"mu (FedDyn: alpha) times the learning rate is {prox:g} times {self.rate_of(t):g} in round {t}; "
+                "expected less than 2, or it does not pull clients back to where they began; lower one of them"
+            )
+
     def update(self, t: int, shift: Tensor | None, prox: float, counts: Tensor | None) -> Update:
         """What they do with every gradient of round t."""
         return Update(self.rate_of(t), self.clip_grad, shift, prox, self.optimiser, counts)

@@ -106,7 +106,7 @@ def shares(
     task: Task, local: Local, down: Broadcast, A: Tensor, t: int, seed: int, visits: Tensor, stacked: bool
 ) -> list[Share]:
     """The work of round t for the clients A [k], which were active in `visits` [k] rounds before."""
-    check_broadcast(task, down, len(A), t)
+    check_broadcast(task, local, down, len(A), t)
     counts = local.counts(task, A)
     return [
         Share(
@@ -126,8 +126,9 @@ def shares(
     ]
 
 
-def check_broadcast(task: Task, down: Broadcast, k: int, t: int) -> None:
+def check_broadcast(task: Task, local: Local, down: Broadcast, k: int, t: int) -> None:
     """Refuses what k clients cannot receive in round t."""
+    local.check_prox(down.prox, t)
     d = down.x.shape[1] - task.buffers
     for name, found, shape in (("x", down.x, [k, d + task.buffers]), ("shift", down.shift, [k, d])):
         if found is not None and (not isinstance(found, Tensor) or list(found.shape) != shape):

@@ -129,7 +129,7 @@ def check_possible(algorithm: Algorithm[S], state: S, trace: Trace, task: Task, 
     """Refuses what algorithm or task do not have, or the memory does not hold, before anything is written."""
     down = broadcast(algorithm, state, 0, torch.arange(1))
     _check_models(algorithm, state, down)
-    check_broadcast(task, down, 1, 0)
+    check_broadcast(task, local, down, 1, 0)
     local.check_precision(task, state.latest)
     local.counts(task, torch.arange(0))
     if down.loss and type(task).losses is Task.losses:
