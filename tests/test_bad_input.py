@@ -332,6 +332,16 @@ CALLS = [
         lambda: fedawe.simulate(QUADRATIC, fedawe.FedAvg(), fedawe.Trace([[1]]), fedawe.Local(), seed=0),
         "the trace has 1 clients, the task 3",
     ),
+    (lambda: simulated(fedawe.FedAvg, None), "algorithm is a class; expected an object, as in FedAvg()"),
+    (lambda: simulated("fedavg", None), "algorithm is a str, which has no init, start, aggregate, model; expected"),
+    (
+        lambda: fedawe.simulate(QUADRATIC, fedawe.FedAvg(), fedawe.Sine(), fedawe.Local(), seed=0),
+        "trace is a Sine; expected a fedawe.Trace, as in fedawe.Trace.draw(fedawe.Sine(), p, ",
+    ),
+    (
+        lambda: fedawe.simulate(QUADRATIC, fedawe.FedAvg(), THREE, 0.1, seed=0),
+        "local is 0.1; expected how clients train, as in fedawe.Local(fedawe.Rate(0.1), steps=10)",
+    ),
 ]
 
 

@@ -332,6 +332,21 @@ def test_a_proximal_innovation_of_a_constant_gradient_has_a_closed_form() -> Non
     assert float(done.x) == pytest.approx((1 - (1 - eta * mu) ** 7) / mu, rel=1e-6)  # the gradient is -1
 
 
+@pytest.mark.parametrize("rule", [fedawe.FedProx(mu=10.0), fedawe.FedDyn(alpha=10.0)])
+def test_a_proximal_term_that_pushes_away_is_refused(rule: Any) -> None:
+    """mu times the rate, 10 times 0.2, makes of y - x its mirror image in every step, and two gradients cancel."""
+    refused = "mu .* times the learning rate is 10 times 0.2 in round 0; expected less than 2"
+    for algorithm in (rule, fedawe.Chosen(rule, fedawe.Uniform(2))):
+        for local in (LOCAL, fedawe.Local(RATE, steps=2), fedawe.Local(RATE, steps=2, optimiser=fedawe.SGD())):
+            with pytest.raises(fedawe.UserError, match=refused):
+                fedawe.simulate(task(), algorithm, TRACE, local, seed=SEED)
+        for local in (fedawe.Local(fedawe.Rate(0.19), steps=2), fedawe.Local(RATE, steps=1)):
+            assert len(list(fedawe.simulate(task(), algorithm, TRACE, local, seed=SEED))) == T
+    growing = fedawe.Local(lambda t: 0.1 if t < 3 else 0.3, steps=2)
+    with pytest.raises(fedawe.UserError, match=r"10 times 0.3 in round 3"):
+        list(fedawe.simulate(task(), rule, TRACE, growing, seed=SEED))
+
+
 def test_momentum_of_a_constant_move_has_a_closed_form() -> None:
     fedavgm_ = fedawe.FedAvgM(beta=0.8)
     state = fedavgm_.init(torch.zeros(1, dtype=torch.float64), 1)

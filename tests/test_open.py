@@ -22,7 +22,8 @@ from rich.console import Console
 from torch import Tensor
 
 import fedawe
-from fedawe.algorithms.base import ServerState
+from fedawe.algorithms.base import ServerState, pack, unpack
+from fedawe.algorithms.exchange import first_state
 from fedawe.cli import show
 from fedawe.cli.main import main, parse
 from fedawe.core.describe import described, first_difference, rebuilt
@@ -413,6 +414,17 @@ class Own(fedawe.tasks.Task):
         return {"loss": float(x.sum())}
 
 
+class Said(Own):
+    """A task that says more of its clients."""
+
+    def __init__(self, sizes: Any = None, losses: Any = None) -> None:
+        super().__init__()
+        self.sizes, self.found = sizes, losses
+
+    def losses(self, x: Tensor, batches: Any) -> Any:
+        return self.found(x)
+
+
 class OneByOne(Own):
     """A task that trains one client at a time."""
 
@@ -434,7 +446,8 @@ class Verbs:
         return None if self.fault == "start" else state.x.repeat(len(A), 1)
 
     def aggregate(self, state: Any, t: int, A: Tensor, G: Tensor) -> Any:
-        wrong = {"forgets": None, "other": {"t": t}, "stays": state}
+        wrong = {"forgets": None, "other": {"t": t}, "stays": state, "tensor": state.x}
+        wrong["another"] = Plain(state.x, state.m, t)
         return wrong[self.fault] if self.fault in wrong else state.after(t)
 
     def model(self, state: Any) -> Any:
@@ -444,8 +457,28 @@ class Verbs:
 class Plain:
     """Everything that a state has, but no dataclass."""
 
-    def __init__(self, x0: Tensor, m: int) -> None:
-        self.t, self.m, self.x, self.latest = -1, m, x0, x0
+    def __init__(self, x0: Tensor, m: int, t: int = -1) -> None:
+        self.t, self.m, self.x, self.latest = t, m, x0, x0
+
+
+@dataclasses.dataclass(frozen=True)
+class Remembering(Verbs):
+    """An algorithm whose state holds something besides the model, as a function of the model."""
+
+    made: Any = None
+
+    def init(self, x0: Tensor, m: int) -> Any:
+        return Remembered(-1, m, x0, self.made(x0))
+
+
+@dataclasses.dataclass(frozen=True)
+class Remembered(ServerState):
+    h: Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Counting(ServerState):
+    calls: int = dataclasses.field(default=0, init=False)
 
 
 class Bare(Own):
@@ -472,6 +505,14 @@ class Holder:
 class Absorbing(Verbs):
     def absorb(self, state: Any, t: int, A: Tensor, upload: Any) -> Any:
         return None
+
+
+class Sending(Verbs):
+    """An algorithm that sends something of each client's model, besides where it begins."""
+
+    def broadcast(self, state: Any, t: int, A: Tensor) -> Any:
+        x = state.x.repeat(len(A), 1)
+        return fedawe.Broadcast(**{"x": x, **self.fault(t, x)})
 
 
 class Times(fedawe.Dynamics):
@@ -556,6 +597,45 @@ def test_a_task_that_trains_one_client_at_a_time_is_never_stacked(tmp_path: Path
 
 
 @pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        (
+            lambda x: None,
+            "whose h is None, of which no checkpoint can be made; expected a tensor, a number, a State, or",
+        ),
+        (lambda x: "adam", "whose h is a str, of"),
+        (lambda x: [1.0, 2.0], "whose h is a list, of"),
+        (lambda x: [x], "whose h is a list, of"),
+        (lambda x: (x, x), "whose h is a tuple, of"),
+        (lambda x: np.zeros(3), "whose h is a ndarray, of"),
+        (lambda x: {"a": x}, "whose h is a dict from str to Tensor, of"),
+        (lambda x: {0: {1: x}}, "whose h is a dict from int to dict, of"),
+        (lambda x: {0: x, 1: 0.5}, "whose h is a dict from int to Tensor and float, of"),
+        (lambda x: {0: x[0]}, "whose h is a dict from int to Tensor, of"),
+        (lambda x: Remembered(-1, 3, x, [x]), "whose h.h is a list, of"),
+        (lambda x: Counting(-1, 3, x), "which cannot be made again from its fields ("),
+    ],
+)
+def test_a_state_of_which_no_checkpoint_can_be_made_is_refused(made: Any, said: str) -> None:
+    for algorithm in (Remembering(made=made), fedawe.FedAvgM(rule=Remembering(made=made))):
+        with pytest.raises(UserError, match=r"Remembering.init returned a Remembered") as refused:
+            fedawe.simulate(Own(), algorithm, fedawe.Trace(np.ones((2, 3))), fedawe.Local(), seed=0)
+        assert said in str(refused.value)
+        assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "made", [lambda x: x, lambda x: 0.1, lambda x: True, np.float32, np.int64, lambda x: {}, lambda x: {np.int64(2): x}]
+)
+def test_a_state_comes_back_from_a_checkpoint_as_it_was(made: Any) -> None:
+    made = made if not isinstance(made, type) else (lambda x, kind=made: kind(3))
+    state = first_state(Remembering(made=made), torch.zeros(2), 3)
+    found = unpack(state, pack(state)).h
+    assert type(found) is type(state.h)
+    assert torch.equal(found, state.h) if isinstance(found, Tensor) else found == state.h
+
+
+@pytest.mark.parametrize(
     ("changes", "said"),
     [
         ({"task": Own(None)}, "Own does not say how many clients it has; give it `clients`, as in self.clients = 10"),
@@ -567,6 +647,12 @@ def test_a_task_that_trains_one_client_at_a_time_is_never_stacked(tmp_path: Path
         ({"algorithms": {"a": fedawe.FedAvgM(rule=Verbs("dict"))}}, "Verbs.init returned a dict, which has no t"),
         ({"algorithms": {"a": Verbs("start")}}, "Verbs.start returned NoneType for one client; expected a tensor of"),
         ({"algorithms": {"a": Verbs("model")}}, "Verbs.model returned NoneType; expected a tensor of shape [2]"),
+        ({"task": Said([3, 4])}, "Said.sizes is int64 of shape [2]; expected the number of samples of each of the 3"),
+        ({"task": Said([3, 4, 0.5])}, "Said.sizes is float64 of shape [3]; expected the number of samples of each of"),
+        (
+            {"task": Said(5)},
+            "Said.sizes is int64 of shape []; expected the number of samples of each of the 3 clients,",
+        ),
         (
             {"availability": Times(lambda t, p: np.ones(5))},
             "Times.trajectory returned an array of shape [5] for 3 clients; expected one number per client, [3] or",
@@ -610,6 +696,8 @@ def test_a_mistake_in_a_class_of_ones_own_is_named_before_anything_is_written(
         (Verbs("forgets"), "Verbs.aggregate returned None in round 0; expected the state after the round, a Server"),
         (Verbs("other"), "Verbs.aggregate returned a dict in round 0; expected the state after the round, a Server"),
         (Verbs("stays"), "Verbs.aggregate returned a ServerState with t = -1 in round 0; expected t = 0, as state."),
+        (Verbs("tensor"), "Verbs.aggregate returned a Tensor in round 0; expected the state after the round, a Server"),
+        (Verbs("another"), "Verbs.aggregate returned a Plain in round 0; expected the state after the round, a Server"),
         (Absorbing(), "Absorbing.absorb returned None in round 0; expected the state after the round"),
         (fedawe.FedAvgM(rule=Verbs("forgets")), "Verbs.aggregate returned None in round 0"),
     ],
@@ -619,6 +707,90 @@ def test_a_round_without_a_state_after_it_is_named(algorithm: Any, said: str) ->
     with pytest.raises(UserError) as refused:
         next(fedawe.simulate(Own(), algorithm, trace, fedawe.Local(), seed=0))
     assert said in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("sent", "said"),
+    [
+        (
+            lambda t, x: {"x": x[:1]},
+            "x is torch.float32 of shape [1, 2] in round 0; expected one row per client, [3, 2]",
+        ),
+        (
+            lambda t, x: {"shift": x[0]},
+            "shift is torch.float32 of shape [2] in round 0; expected one row per client, [1",
+        ),
+        (
+            lambda t, x: {"shift": x[:1]},
+            "shift is torch.float32 of shape [1, 2] in round 0; expected one row per client",
+        ),
+        (lambda t, x: {"shift": [0.0]}, "shift is a list in round 0; expected one row per client, [1, 2]"),
+        (lambda t, x: {"rounds": [1] * len(x)}, "rounds is a list in round 0; expected how many rounds of work each"),
+        (lambda t, x: {"rounds": torch.ones(len(x))}, "rounds is torch.float32 of shape [1] in round 0; expected how"),
+        (lambda t, x: {"rounds": torch.ones(1).long()}, "rounds is torch.int64 of shape [1] in round 0; expected how"),
+        (
+            lambda t, x: {"rounds": torch.full((len(x),), t)},
+            "rounds has 0 in round 0; expected how many rounds of work",
+        ),
+        (
+            lambda t, x: {"rounds": torch.full((len(x),), 2 * t + 1)},
+            "rounds has 3 in round 1; expected how many rounds",
+        ),
+    ],
+)
+def test_what_clients_cannot_receive_is_refused(sent: Any, said: str) -> None:
+    trace = fedawe.Trace(np.ones((2, 3), dtype=bool))
+    with pytest.raises(UserError) as refused:
+        list(fedawe.simulate(Own(), Sending(sent), trace, fedawe.Local(), seed=0))
+    assert f"Broadcast.{said}" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("losses", "said"),
+    [
+        (
+            lambda x: torch.tensor(1.0),
+            "Said.losses returned a tensor of shape [] for x of shape [1, 2]; expected a tensor",
+        ),
+        (
+            lambda x: torch.ones(2),
+            "Said.losses returned a tensor of shape [2] for x of shape [1, 2]; expected a tensor",
+        ),
+        (
+            lambda x: [1.0] * len(x),
+            "Said.losses returned a list for x of shape [1, 2]; expected a tensor with one loss",
+        ),
+        (lambda x: None, "Said.losses returned a NoneType for x of shape [1, 2]; expected a tensor with one loss for"),
+    ],
+)
+def test_losses_are_one_number_for_each_client(losses: Any, said: str) -> None:
+    trace, oort = fedawe.Trace(np.ones((2, 3), dtype=bool)), fedawe.Chosen(fedawe.FedAvg(), fedawe.Oort(1))
+    with pytest.raises(UserError) as refused:
+        list(fedawe.simulate(Said(losses=losses), oort, trace, fedawe.Local(), seed=0))
+    assert said in str(refused.value)
+
+
+@pytest.mark.parametrize("sizes", [[3, 400, 5], torch.tensor([3, 400, 5])])
+def test_sizes_may_be_a_list(sizes: Any) -> None:
+    trace, local = fedawe.Trace(np.ones((1, 3), dtype=bool)), fedawe.Local(epochs=1, batch=100)
+    found = next(fedawe.simulate(Said(sizes), fedawe.FedAvg(), trace, local, seed=0))
+    torch.testing.assert_close(found.x, torch.full((2,), -0.1 * (1 + 4 + 1) / 3))
+
+
+@pytest.mark.parametrize("rate", [None, "0.1", -1.0, float("nan"), torch.ones(2)])
+def test_a_rate_that_is_no_number_is_refused(rate: Any) -> None:
+    trace, local = fedawe.Trace(np.ones((1, 3), dtype=bool)), fedawe.Local(lambda t: rate)
+    with pytest.raises(UserError) as refused:
+        next(fedawe.simulate(Own(), fedawe.FedAvg(), trace, local, seed=0))
+    assert f"the learning rate of round 0 is {rate!r}; expected a number from 0 to 1e+30" in str(refused.value)
+
+
+@pytest.mark.parametrize("kind", [np.float32, torch.tensor])
+def test_a_rate_may_be_a_number_of_numpy_or_torch(kind: Any) -> None:
+    trace = fedawe.Trace(np.ones((3, 3), dtype=bool))
+    *_, last = fedawe.simulate(Own(), fedawe.SCAFFOLD(), trace, fedawe.Local(lambda t: kind(0.25)), seed=0)
+    *_, same = fedawe.simulate(Own(), fedawe.SCAFFOLD(), trace, fedawe.Local(lambda t: 0.25), seed=0)
+    assert torch.equal(last.x, same.x)
 
 
 @pytest.mark.parametrize(

@@ -241,7 +241,7 @@ def pack(state: State) -> dict[str, Tensor]:
         elif isinstance(value, Mapping):
             out.update({f"{field.name}.{key}": torch.as_tensor(row) for key, row in value.items()})
         else:
-            out[field.name] = torch.as_tensor(value)
+            out[field.name] = torch.as_tensor(value, dtype=torch.float64 if isinstance(value, float) else None)
     return out
 
 
@@ -262,6 +262,22 @@ def unpack(like: S, tensors: Mapping[str, Tensor]) -> S:
         else:
             values[field.name] = type(old)(tensors[field.name].item())
     return type(like)(**values)
+
+
+def unfit_field(state: Any) -> tuple[str, Any] | None:
+    """The first field of which `pack` and `unpack` do not give back what is in it, and that; None if there is none."""
+    for field in fields(state):
+        value = getattr(state, field.name)
+        if isinstance(value, State):
+            if (inner := unfit_field(value)) is not None:
+                return f"{field.name}.{inner[0]}", inner[1]
+        elif isinstance(value, Mapping):
+            rows = (is_whole(row) or (isinstance(row, Tensor) and row.ndim > 0) for row in value.values())
+            if not all(is_whole(key) for key in value) or not all(rows):
+                return field.name, value
+        elif not isinstance(value, Tensor | int | float | np.number | np.bool_):
+            return field.name, value
+    return None
 
 
 def _unwrapped(value: Tensor, device: torch.device) -> Tensor | int:

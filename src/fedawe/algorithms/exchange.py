@@ -8,6 +8,7 @@ An algorithm that has one of these methods is asked; every other algorithm behav
 rounds (the simulator, the audit, a Flower strategy) calls the functions of this module.
 """
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, is_dataclass, replace
 from typing import Any
 
@@ -15,9 +16,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedawe.algorithms.base import Algorithm, S, State, known_clients, received
+from fedawe.algorithms.base import Algorithm, S, State, known_clients, pack, received, unfit_field, unpack
 from fedawe.algorithms.facts import rule_inside
 from fedawe.core.errors import UserError
+from fedawe.core.files import brief
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,7 @@ def absorb(algorithm: Algorithm[S], state: S, t: int, A: Tensor, upload: Upload)
     """The state after round t, in which the clients A [k] returned `upload`."""
     own = getattr(algorithm, "absorb", None)
     after: S = algorithm.aggregate(state, t, A, upload.G) if own is None else own(state, t, A, upload)
-    if getattr(after, "t", None) != t:
+    if not isinstance(after, type(state)) or after.t != t:
         verb = "aggregate" if own is None else "absorb"
         raise UserError(_no_state_after(f"{type(algorithm).__name__}.{verb}", after, state, t))
     return after
@@ -107,7 +109,7 @@ def _no_state_after(verb: str, after: Any, state: State, t: int) -> str:
     kind = type(state).__name__
     if after is None:
         return f"{verb} returned None in round {t}; expected the state after the round, a {kind}: is a return missing?"
-    if not hasattr(after, "t"):
+    if not isinstance(after, type(state)):
         return f"{verb} returned a {type(after).__name__} in round {t}; expected the state after the round, a {kind}"
     return f"{verb} returned a {kind} with t = {after.t!r} in round {t}; expected t = {t}, as state.after(t) gives"
 
@@ -133,6 +135,35 @@ def check_state(algorithm: Any, state: Any) -> None:
         raise UserError(f"{verb} returned a {type(state).__name__}, which is no dataclass; {expected}")
     if not isinstance(latest, Tensor) or latest.ndim != 1:
         raise UserError(f"{verb} returned a {type(state).__name__} whose latest is no vector [d]; {expected}")
+    _check_stored(verb, state)
+
+
+def _check_stored(verb: str, state: Any) -> None:
+    """Refuses a state that a checkpoint would not give back."""
+    if (unfit := unfit_field(state)) is not None:
+        name, value = unfit
+        raise UserError(
+            f"{verb} returned a {type(state).__name__} whose {name} is {_kind(value)}, of which no checkpoint can be "
+            "made; expected a tensor, a number, a State, or a mapping from whole numbers to vectors or whole numbers"
+        )
+    try:
+        unpack(state, pack(state))
+    except Exception as error:
+        raise UserError(
+            f"{verb} returned a {type(state).__name__}, which cannot be made again from its fields ({brief(error)}); "
+            "expected a dataclass whose __init__ takes every field"
+        ) from error
+
+
+def _kind(value: Any) -> str:
+    """What something is, for a message: None, a list, or what a mapping has in it."""
+    if isinstance(value, Mapping):
+        return f"a {type(value).__name__} from {_kinds(value)} to {_kinds(value.values())}"
+    return "None" if value is None else f"a {type(value).__name__}"
+
+
+def _kinds(values: Iterable[Any]) -> str:
+    return " and ".join(sorted({type(each).__name__ for each in values}))
 
 
 def chooses(algorithm: Any) -> bool:

@@ -130,7 +130,8 @@ def replay(out: str | Path, client: ClientApp | None = None) -> Tensor:
     # Flower makes no message without these.
     TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1
     engine = AppEngine(recorded, layout, client, said, reads_more_than_innovations(algorithm))
-    *_, last = simulate(recorded, algorithm, trace, Local(), seed=seed, engine=engine)
+    elsewhere = Local(steps=1)  # the app trains, as it was configured: not as this says
+    *_, last = simulate(recorded, algorithm, trace, elsewhere, seed=seed, engine=engine)
     return last.x
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fedawe.algorithms.base import Algorithm, State
-from fedawe.algorithms.exchange import Broadcast, Upload, absorb, broadcast, choose
+from fedawe.algorithms.exchange import Broadcast, Upload, absorb, broadcast, choose, first_state
 from fedawe.algorithms.facts import further_models, initial_share, name_of
 from fedawe.algorithms.private import check_trained
 from fedawe.availability.dynamics import Mask
@@ -41,7 +41,7 @@ class Session:
 
     def __init__(self, algorithm: Algorithm[Any], layout: Layout, x0: Tensor, roster: Roster) -> None:
         self.algorithm, self.layout, self.roster = algorithm, layout, roster
-        self.state: State = algorithm.init(x0, roster.clients)
+        self.state: State = first_state(algorithm, x0, roster.clients)
         self.on: Mask = np.zeros((0, roster.clients), dtype=bool)
         if (why := unfit(layout, x0)) is not None:
             raise UserError(f"initial_arrays: {why}")

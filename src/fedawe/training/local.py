@@ -141,12 +141,29 @@ class Local:
             counts = None if bool((counts == steps).all()) else counts
         return Work(A, t, seed, steps, self.batch, self.batches, visits, counts)
 
+    def rate_of(self, t: int) -> float:
+        """eta_l(t), checked."""
+        rate = self.rate(t)
+        number = isinstance(rate, Real) or (isinstance(rate, Tensor) and rate.ndim == 0)
+        if not number or not 0 <= rate <= LARGEST:
+            raise UserError(f"the learning rate of round {t} is {rate!r}; expected a number from 0 to {LARGEST:g}")
+        return float(rate)
+
+    def check_prox(self, prox: float, t: int) -> None:
+        """Refuses a proximal term that pushes clients away from where they began.
+
+        A step multiplies y - x by 1 - eta mu, and the sum of the weights a need not be positive if that is -1 or less.
+        The first step of a round, at y = x, does not feel it.
+        """
+        if prox and self.plain and (self.steps > 1 or self.epochs is not None) and self.rate_of(t) * prox >= 2:
+            raise UserError(
+                f"mu (FedDyn: alpha) times the learning rate is {prox:g} times {self.rate_of(t):g} in round {t}; "
+                "expected less than 2, or it does not pull clients back to where they began; lower one of them"
+            )
+
     def update(self, t: int, shift: Tensor | None, prox: float, counts: Tensor | None) -> Update:
         """What they do with every gradient of round t."""
-        rate = self.rate(t)
-        if not 0 <= rate <= LARGEST:
-            raise UserError(f"the learning rate of round {t} is {rate!r}; expected a number from 0 to {LARGEST:g}")
-        return Update(rate, self.clip_grad, shift, prox, self.optimiser, counts)
+        return Update(self.rate_of(t), self.clip_grad, shift, prox, self.optimiser, counts)
 
     def weights(self, counts: Tensor | None, k: int, t: int, prox: float) -> Tensor:
         """The sum of the weights a with which the gradients of a round enter each innovation, over the rate, [k].
@@ -158,6 +175,6 @@ class Local:
 
     def _weight(self, steps: int, t: int, prox: float) -> float:
         if prox and self.plain:
-            shrink = self.rate(t) * prox
+            shrink = self.rate_of(t) * prox
             return (1 - (1 - shrink) ** steps) / shrink if shrink else float(steps)
         return float(steps) if self.optimiser is None else self.optimiser.weight(steps)

@@ -35,7 +35,7 @@ def _check_batches(task: Task, local: Local, free: int) -> None:
     """The samples of all steps of a round are drawn at once, for a group of clients."""
     if task.sizes is None:
         return
-    largest = int(task.sizes.max())
+    largest = int(np.asarray(task.sizes).max())
     steps = local.steps if local.epochs is None else local.epochs * max(1, largest // local.batch)
     needed = 3 * 8 * min(STACK, task.clients) * steps * min(local.batch, largest)
     if needed > free:

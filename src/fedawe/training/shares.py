@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fedawe.algorithms.exchange import Broadcast, Upload
-from fedawe.core.errors import Diverged
+from fedawe.core.errors import Diverged, UserError
 from fedawe.tasks.base import Task
 from fedawe.training.local import Local
 
@@ -48,7 +48,7 @@ class Share:
         work = local.work(torch.tensor(self.A), self.t, self.seed, torch.tensor(self.visits), self._counts())
         x, gradient = X.clone(), None
         batches = task.batches(work) if self.loss or self.rounds is None else None  # owed rounds have their own
-        loss = task.losses(x, batches).tolist() if self.loss else None
+        loss = _losses(task, x, batches) if self.loss else None
         if self.gradient:
             again = task.batches(work)  # a network may keep things in them from step to step
             with local.autocast(x.device):
@@ -78,6 +78,19 @@ class Share:
         return None if self.counts is None else torch.tensor(self.counts)
 
 
+def _losses(task: Task, x: Tensor, batches: object) -> list[float]:
+    """The mean loss of each client at its row of x [k, d + b]; refused if it is not one number for each."""
+    found = task.losses(x, batches)
+    if not isinstance(found, Tensor) or found.shape != (len(x),):
+        got = f"a tensor of shape {list(found.shape)}" if isinstance(found, Tensor) else f"a {type(found).__name__}"
+        raise UserError(
+            f"{type(task).__name__}.losses returned {got} for x of shape {list(x.shape)}; expected a tensor with one "
+            f"loss for each row of x, [{len(x)}]"
+        )
+    losses: list[float] = found.tolist()
+    return losses
+
+
 def _mean_gradient(task: Task, x: Tensor, batches: object, steps: int, counts: Tensor | None) -> Tensor:
     """The mean of the gradients at x over the batches of the round, [k, d]."""
     total: Tensor | None = None
@@ -93,6 +106,7 @@ def shares(
     task: Task, local: Local, down: Broadcast, A: Tensor, t: int, seed: int, visits: Tensor, stacked: bool
 ) -> list[Share]:
     """The work of round t for the clients A [k], which were active in `visits` [k] rounds before."""
+    check_broadcast(task, local, down, len(A), t)
     counts = local.counts(task, A)
     return [
         Share(
@@ -110,6 +124,28 @@ def shares(
         )
         for rows in groups(len(A), down.x.shape[1], stacked)
     ]
+
+
+def check_broadcast(task: Task, local: Local, down: Broadcast, k: int, t: int) -> None:
+    """Refuses what k clients cannot receive in round t."""
+    local.check_prox(down.prox, t)
+    d = down.x.shape[1] - task.buffers
+    for name, found, shape in (("x", down.x, [k, d + task.buffers]), ("shift", down.shift, [k, d])):
+        if found is not None and (not isinstance(found, Tensor) or list(found.shape) != shape):
+            raise UserError(f"Broadcast.{name} is {_shape(found)} in round {t}; expected one row per client, {shape}")
+    rounds = down.rounds
+    if rounds is None:
+        return
+    expected = f"expected how many rounds of work each client owes, whole numbers from 1 to {t + 1} of shape [{k}]"
+    if not isinstance(rounds, Tensor) or rounds.shape != (k,) or rounds.is_floating_point():
+        raise UserError(f"Broadcast.rounds is {_shape(rounds)} in round {t}; {expected}")
+    wrong = rounds[(rounds < 1) | (rounds > t + 1)]
+    if len(wrong):
+        raise UserError(f"Broadcast.rounds has {int(wrong[0])} in round {t}; {expected}")
+
+
+def _shape(found: object) -> str:
+    return f"{found.dtype} of shape {list(found.shape)}" if isinstance(found, Tensor) else f"a {type(found).__name__}"
 
 
 def groups(k: int, d: int, stacked: bool) -> list[slice]:
@@ -138,7 +174,7 @@ def upload(
         weight = weight * down.rounds.cpu()
     loss = torch.tensor([value for one in losses for value in one or ()], dtype=torch.float64) if down.loss else None
     samples = None if task.sizes is None else torch.as_tensor(task.sizes)[A].double()
-    return Upload(G, weight, local.rate(t), loss, gradient, samples)
+    return Upload(G, weight, local.rate_of(t), loss, gradient, samples)
 
 
 def innovations(

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Generic
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -22,6 +23,7 @@ from fedawe.tasks.base import Task
 from fedawe.training.engines import Engine, Inline, one_thread
 from fedawe.training.local import Local
 from fedawe.training.memory import check_needs
+from fedawe.training.shares import check_broadcast
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,7 @@ def simulate(
     states are those of `WithBuffers(algorithm, task.buffers)`. Where batches go on from round to round and the
     algorithm chooses clients without counting how often each was active, its own state is `state.own`, beside a count.
     """
+    _check_kinds(algorithm, trace, local)
     check_clients(task)
     if trace.clients != task.clients:
         raise UserError(f"the trace has {trace.clients} clients, the task {task.clients}")
@@ -73,18 +76,45 @@ def simulate(
     return _rounds(algorithm, trace, state, seed, engine or Inline(task, local))
 
 
+def _check_kinds(algorithm: Any, trace: Any, local: Any) -> None:
+    """Refuses arguments of another kind than is expected."""
+    if isinstance(algorithm, type):
+        raise UserError(f"algorithm is a class; expected an object, as in {algorithm.__name__}()")
+    missing = [verb for verb in ("init", "start", "aggregate", "model") if not hasattr(algorithm, verb)]
+    if missing:
+        kind = type(algorithm).__name__
+        raise UserError(
+            f"algorithm is a {kind}, which has no {', '.join(missing)}; expected one such as fedawe.FedAWE()"
+        )
+    if not isinstance(trace, Trace):
+        raise UserError(
+            f"trace is a {type(trace).__name__}; expected a fedawe.Trace, as in "
+            "fedawe.Trace.draw(fedawe.Sine(), p, rounds=100, seed=0)"
+        )
+    if not isinstance(local, Local):
+        raise UserError(
+            f"local is {local!r}; expected how clients train, as in fedawe.Local(fedawe.Rate(0.1), steps=10)"
+        )
+
+
 def prepared(algorithm: Algorithm[Any], task: Task, local: Local) -> Algorithm[Any]:
     """The algorithm for models with the task's buffers, and with a count of active rounds where batches need one."""
     return with_buffers(with_count(algorithm) if local.batches == "epochs" else algorithm, task.buffers)
 
 
 def check_clients(task: Task) -> None:
-    """Refuses a task that does not say how many clients it has."""
+    """Refuses a task that does not say how many clients it has, or says how many samples some of them have."""
     name, clients = type(task).__name__, getattr(task, "clients", None)
     if clients is None:
         raise UserError(f"{name} does not say how many clients it has; give it `clients`, as in self.clients = 10")
     if not is_whole(clients) or clients < 1:
         raise UserError(f"{name}.clients is {clients!r}; expected the number of clients, a whole number from 1")
+    sizes = None if task.sizes is None else np.asarray(task.sizes)
+    if sizes is not None and (sizes.shape != (clients,) or not np.issubdtype(sizes.dtype, np.integer)):
+        raise UserError(
+            f"{name}.sizes is {sizes.dtype} of shape {list(sizes.shape)}; expected the number of samples of each of "
+            f"the {clients} clients, whole numbers of shape [{clients}]"
+        )
 
 
 def check_local(algorithm: Algorithm[S], local: Local) -> None:
@@ -101,6 +131,7 @@ def check_possible(algorithm: Algorithm[S], state: S, trace: Trace, task: Task, 
     check_trained(algorithm, () if task.layout is None else task.layout.frozen)
     down = broadcast(algorithm, state, 0, torch.arange(1))
     _check_models(algorithm, state, down)
+    check_broadcast(task, local, down, 1, 0)
     local.check_precision(task, state.latest)
     local.counts(task, torch.arange(0))
     if down.loss and type(task).losses is Task.losses:
