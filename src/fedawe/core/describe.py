@@ -258,6 +258,7 @@ ADDED = {
 # Fields of a class that earlier versions did not record; a folder without them is accepted.
 UNKNOWN = {
     "fedawe.tasks.classification:Classification": ("data", "parts", "network", "augment", "held_out", "evaluate_on"),
+    "fedawe.tasks.named:NamedTask": ("sha256",),  # of a set that `fedawe data` keeps
 }
 
 
