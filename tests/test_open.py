@@ -27,6 +27,7 @@ from fedawe.core.errors import UserError
 from fedawe.experiments import names
 from fedawe.experiments.build import algorithm_spec, experiment_of
 from fedawe.experiments.settings import Settings
+from fedawe.results.head import head_content, read_head
 from fedawe.testing import check_task
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -316,6 +317,27 @@ def test_dynamics_are_drawn_for_every_seed_and_a_recorded_trace_is_shared() -> N
     trace = fedawe.Trace(np.random.default_rng(0).random((20, 2)) < 0.5)
     shared = quadratic(availability=trace, p=None, algorithms={"a": fedawe.FedAvg()})
     assert np.array_equal(shared.population(0).trace.on, shared.population(1).trace.on)
+
+
+def test_other_probabilities_behind_the_same_trace_are_noticed(tmp_path: Path) -> None:
+    on = np.random.default_rng(0).random((20, 2)) < 0.5
+
+    def run(p: Any) -> None:
+        trace = fedawe.Trace(on, p=None if p is None else np.full((20, 2), p))
+        algorithms = {"a": fedawe.FedAvg() if p is None else fedawe.FedAvgKnown()}
+        quadratic(availability=trace, p=None, algorithms=algorithms, seeds=(0,)).run(tmp_path)
+
+    run(0.6)
+    run(0.6)
+    with pytest.raises(UserError, match=r"holds an experiment with other content of availability\.p; choose another"):
+        run(0.9)
+    head = read_head(tmp_path / "experiment.json")
+    assert head is not None
+    del head["experiment"]["availability"]["p"]  # as earlier versions had it
+    (tmp_path / "experiment.json").write_bytes(head_content(head))
+    with pytest.raises(UserError, match=r"seed-0\.npz: another trace than that of this experiment; choose another"):
+        run(0.9)
+    run(0.6)
 
 
 def test_an_algorithm_may_be_trained_in_its_own_way() -> None:

@@ -259,6 +259,7 @@ ADDED = {
 UNKNOWN = {
     "fedawe.tasks.classification:Classification": ("data", "parts", "network", "augment", "held_out", "evaluate_on"),
     "fedawe.tasks.named:NamedTask": ("sha256",),  # of a set that `fedawe data` keeps
+    "fedawe.availability.trace:Trace": ("p",),
 }
 
 
