@@ -311,6 +311,36 @@ def test_a_script_needs_no_guard_to_use_processes(tmp_path: Path) -> None:
     assert evaluations(tmp_path / "out")["mine/seed-1/record.jsonl"][-1]["round"] == 5
 
 
+def test_a_script_and_the_command_line_write_the_same_folder(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(
+        "from dataclasses import dataclass\n"
+        "import fedawe, torch\n"
+        "from fedawe.core.describe import described, rebuilt\n"
+        "ONE = 1.0\n"
+        "@dataclass(frozen=True)\n"
+        "class Mine(fedawe.FedAvg):\n"
+        "    def model(self, state):\n"
+        "        return ONE * super().model(state)\n"
+        "experiment = fedawe.Experiment(task=lambda seed: fedawe.Quadratic(torch.tensor([[0.0], [9.0]])), p=0.5,\n"
+        "    algorithms={'mine': Mine()}, seeds=(0, 1), rounds=3)\n"
+        "if __name__ == '__main__':\n"
+        "    experiment.run('out')\n"
+        "    assert rebuilt(described(Mine())) == Mine()\n"
+    )
+
+    def run(*words: str) -> dict[str, bytes]:
+        done = subprocess.run([sys.executable, *words], cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return {str(path): path.read_bytes() for path in (tmp_path / "out").rglob("record.jsonl")}
+
+    before = run("script.py")
+    header = json.loads((tmp_path / "out" / "mine" / "seed-0" / "record.jsonl").read_text().splitlines()[0])
+    assert header["algorithm"]["class"] == "script:Mine"
+    assert header["task"]["function"] == "script:<lambda>"
+    assert run("-m", "fedawe", "run", "script.py", "--out", "out", "--jobs", "2") == before
+    assert run("script.py") == before
+
+
 def test_dynamics_are_drawn_for_every_seed_and_a_recorded_trace_is_shared() -> None:
     drawn = quadratic()
     assert not np.array_equal(drawn.population(0).trace.on, drawn.population(1).trace.on)

@@ -42,11 +42,17 @@ def definition(thing: Any) -> str | None:
             if isinstance(node, ast.Import | ast.ImportFrom):
                 waiting += _imported(node, place, module)
             else:
-                key = ":".join(place)
+                key = f"{name_of_module(place[0])}:{place[1]}"
                 found[key] = found.get(key, "") + ast.dump(node)
                 waiting += _used(node, place[0], module)
     text = "\n".join(f"{key} {found[key]}" for key in sorted(found))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def name_of_module(module: str) -> str:
+    """The name of a module; that of a script is what it has when it is imported."""
+    file = getattr(sys.modules.get("__main__"), "__file__", None)
+    return Path(file).stem if module == "__main__" and file else module
 
 
 def _parsed(thing: Any) -> ast.Module | None:
