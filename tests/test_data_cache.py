@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,8 +11,11 @@ import numpy as np
 import pytest
 import torch
 
+from fedawe.core.describe import first_difference
 from fedawe.core.errors import UserError
 from fedawe.core.rng import rng
+from fedawe.experiments.build import experiment_of
+from fedawe.experiments.settings import Settings
 from fedawe.tasks.data import Data, add, cache, default_folder, load
 
 ARRAYS = ("x_train", "y_train", "x_test", "y_test")
@@ -335,3 +339,35 @@ def test_the_folder_is_named_by_the_environment(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "platform", "win32")
     monkeypatch.setenv("LOCALAPPDATA", str(tmp_path / "local"))
     assert default_folder() == tmp_path / "local" / "fedawe" / "Cache"
+
+
+def test_a_set_that_was_replaced_is_another_task(tmp_path):
+    def run():
+        settings = Settings(task="own", model="softmax", clients=2, alpha=10.0, rounds=1, data=tmp_path / "cache")
+        experiment_of(settings, ["fedavg"], (0,)).run(tmp_path / "out")
+
+    def add_seed(seed):
+        npz(tmp_path / "own.npz", seed)
+        add("own", tmp_path / "own.npz", tmp_path / "cache")
+
+    add_seed(0)
+    run()
+    add_seed(0)  # the same once more
+    run()
+    add_seed(1)
+    with pytest.raises(UserError, match="holds an experiment with other content of task; choose another --out"):
+        run()
+    shutil.rmtree(tmp_path / "cache")
+    with pytest.raises(UserError, match="unknown task 'own'"):
+        run()
+
+
+def test_a_folder_that_does_not_say_which_set_it_was_made_from_is_accepted():
+    before = {"class": "fedawe.tasks.named:NamedTask", "name": "svhn"}
+    assert first_difference(before, {**before, "sha256": "0"}) is None
+    assert first_difference({**before, "sha256": "1"}, {**before, "sha256": "0"}) is not None
+
+
+def test_an_experiment_on_a_set_that_is_not_there_says_how_to_add_it(tmp_path):
+    with pytest.raises(UserError, match="fedawe data"):
+        experiment_of(Settings(task="svhn", data=tmp_path), ["fedavg"], (0,)).run(tmp_path / "out")

@@ -31,6 +31,7 @@ from fedawe.core.errors import UserError
 from fedawe.experiments import names
 from fedawe.experiments.build import algorithm_spec, experiment_of
 from fedawe.experiments.settings import Settings
+from fedawe.results.head import head_content, read_head
 from fedawe.results.metrics import metrics_of
 from fedawe.testing import check_task
 
@@ -328,12 +329,63 @@ def test_a_script_needs_no_guard_to_use_processes(tmp_path: Path) -> None:
     assert evaluations(tmp_path / "out")["mine/seed-1/record.jsonl"][-1]["round"] == 5
 
 
+def test_a_script_and_the_command_line_write_the_same_folder(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(
+        "from dataclasses import dataclass\n"
+        "import fedawe, torch\n"
+        "from fedawe.core.describe import described, rebuilt\n"
+        "ONE = 1.0\n"
+        "@dataclass(frozen=True)\n"
+        "class Mine(fedawe.FedAvg):\n"
+        "    def model(self, state):\n"
+        "        return ONE * super().model(state)\n"
+        "experiment = fedawe.Experiment(task=lambda seed: fedawe.Quadratic(torch.tensor([[0.0], [9.0]])), p=0.5,\n"
+        "    algorithms={'mine': Mine()}, seeds=(0, 1), rounds=3)\n"
+        "if __name__ == '__main__':\n"
+        "    experiment.run('out')\n"
+        "    assert rebuilt(described(Mine())) == Mine()\n"
+    )
+
+    def run(*words: str) -> dict[str, bytes]:
+        done = subprocess.run([sys.executable, *words], cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return {str(path): path.read_bytes() for path in (tmp_path / "out").rglob("record.jsonl")}
+
+    before = run("script.py")
+    header = json.loads((tmp_path / "out" / "mine" / "seed-0" / "record.jsonl").read_text().splitlines()[0])
+    assert header["algorithm"]["class"] == "script:Mine"
+    assert header["task"]["function"] == "script:<lambda>"
+    assert run("-m", "fedawe", "run", "script.py", "--out", "out", "--jobs", "2") == before
+    assert run("script.py") == before
+
+
 def test_dynamics_are_drawn_for_every_seed_and_a_recorded_trace_is_shared() -> None:
     drawn = quadratic()
     assert not np.array_equal(drawn.population(0).trace.on, drawn.population(1).trace.on)
     trace = fedawe.Trace(np.random.default_rng(0).random((20, 2)) < 0.5)
     shared = quadratic(availability=trace, p=None, algorithms={"a": fedawe.FedAvg()})
     assert np.array_equal(shared.population(0).trace.on, shared.population(1).trace.on)
+
+
+def test_other_probabilities_behind_the_same_trace_are_noticed(tmp_path: Path) -> None:
+    on = np.random.default_rng(0).random((20, 2)) < 0.5
+
+    def run(p: Any) -> None:
+        trace = fedawe.Trace(on, p=None if p is None else np.full((20, 2), p))
+        algorithms = {"a": fedawe.FedAvg() if p is None else fedawe.FedAvgKnown()}
+        quadratic(availability=trace, p=None, algorithms=algorithms, seeds=(0,)).run(tmp_path)
+
+    run(0.6)
+    run(0.6)
+    with pytest.raises(UserError, match=r"holds an experiment with other content of availability\.p; choose another"):
+        run(0.9)
+    head = read_head(tmp_path / "experiment.json")
+    assert head is not None
+    del head["experiment"]["availability"]["p"]  # as earlier versions had it
+    (tmp_path / "experiment.json").write_bytes(head_content(head))
+    with pytest.raises(UserError, match=r"seed-0\.npz: another trace than that of this experiment; choose another"):
+        run(0.9)
+    run(0.6)
 
 
 def test_an_algorithm_may_be_trained_in_its_own_way() -> None:

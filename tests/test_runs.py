@@ -721,14 +721,24 @@ def test_a_base_probability_is_one(p):
 MODULE = """
 from fedawe import FedAvg
 from helping_x import halved
+from starred_x import *
 import constants_x as constants
+import package_x.inner
+try:
+    from tried_x import tried
+except ImportError:
+    def tried():
+        pass
 
 FACTOR = 1.0
 UNUSED = 0
 
 class Base(FedAvg):
     def aggregate(self, state, t, A, G):
-        return super().aggregate(state, t, A, halved(G) * FACTOR * constants.TWO)
+        from late_x import late
+        import package_x.late as other
+        tried()
+        return super().aggregate(state, t, A, halved(G) * FACTOR * constants.TWO * package_x.inner.SIX * star(late()))
 
 class Mine(Base):
     'A rule.'
@@ -745,6 +755,13 @@ class Mine(Base):
         ("helping", "HALF = 0.5", "HALF = 0.25", True),
         ("helping", "HALF = 0.5", "HALF = 0.5  # a half", False),
         ("constants", "TWO = 2", "TWO = 1 + 2", True),
+        ("starred", "STAR = 1", "STAR = 2", True),
+        ("further", "FAR = 1", "FAR = 2", True),
+        ("starred", "OTHER = 1", "OTHER = 2", False),
+        ("package_x/inner", "SIX = 6", "SIX = 7", True),
+        ("late", "LATE = 1", "LATE = 2", True),  # which is imported when it is called
+        ("package_x/late", "SEVEN = 7", "SEVEN = 8", True),
+        ("tried", "TRIED = 1", "TRIED = 2", True),
     ],
 )
 def test_whatever_a_class_is_made_from_belongs_to_its_definition(tmp_path, monkeypatch, file, before, after, noticed):
@@ -755,16 +772,29 @@ def test_whatever_a_class_is_made_from_belongs_to_its_definition(tmp_path, monke
             "rules": MODULE,
             "helping": "HALF = 0.5\n\ndef halved(G):\n    return HALF * G\n",
             "constants": "TWO = 2\nTHREE = TWO + 1\n",
+            "starred": "from further_x import *\nSTAR = 1\nOTHER = 1\n\ndef star(x):\n    return STAR * x * FAR\n",
+            "further": "FAR = 1\n",
+            "late": "LATE = 1\n\ndef late():\n    return LATE\n",
+            "tried": "TRIED = 1\n\ndef tried():\n    return TRIED\n",
+            "package_x/__init__": "",
+            "package_x/inner": "SIX = 6\n",
+            "package_x/late": "SEVEN = 7\n",
         }
+        assert before in texts[file]
         texts[file] = texts[file].replace(before, now)
+        (tmp_path / "package_x").mkdir(exist_ok=True)
         for name, text in texts.items():
-            (tmp_path / f"{name}_x.py").write_text(text, encoding="utf-8")
+            (tmp_path / f"{name if '/' in name else name + '_x'}.py").write_text(text, encoding="utf-8")
         shutil.rmtree(tmp_path / "__pycache__", ignore_errors=True)
         importlib.invalidate_caches()
         linecache.clearcache()
-        found.append(described(importlib.import_module("rules_x").Mine())["definition"])
-        for name in texts:
-            del sys.modules[f"{name}_x"]
+        rule = importlib.import_module("rules_x").Mine()
+        found.append(described(rule)["definition"])
+        importlib.import_module("late_x")  # as when it was called
+        importlib.import_module("package_x.late")
+        assert described(rule)["definition"] == found[-1]
+        for name in [name for name in sys.modules if name.partition(".")[0].endswith("_x")]:
+            del sys.modules[name]
     assert (found[0] != found[1]) == noticed
 
 

@@ -1,5 +1,6 @@
 """Which clients are available in which round: the record that every algorithm of a comparison shares."""
 
+import hashlib
 import io
 from collections.abc import Sequence
 from pathlib import Path
@@ -111,6 +112,15 @@ class Trace:
     def knows_p(self) -> bool:
         """Whether the probabilities behind it are known."""
         return self._p is not None or self._drawn is not None
+
+    def described(self) -> dict[str, Any]:
+        """What it is, as fields: checksums of who is available and of the probabilities behind it.
+
+        Of a large trace that is drawn, the first says enough: no other probabilities would draw the same.
+        """
+        on = hashlib.sha256(np.packbits(self.on, axis=1).tobytes()).hexdigest()[:16]
+        p = {"p": self.p} if self.knows_p and self.kept else {}
+        return {"rounds": self.rounds, "clients": self.clients, "sha256": on, **p}
 
     def rates(self) -> Array:
         """How often each client is available, [m]; of a trace that is drawn round by round, an estimate."""

@@ -6,6 +6,7 @@ an installed package defines, unless the class itself belongs to that package.
 """
 
 import ast
+import contextlib
 import functools
 import hashlib
 import importlib.util
@@ -14,10 +15,11 @@ import sys
 import sysconfig
 import textwrap
 from pathlib import Path
-from types import CodeType, ModuleType
+from types import CodeType
 from typing import Any
 
 Place = tuple[str, str]  # module and name
+INNER = (ast.stmt, ast.ExceptHandler, ast.match_case)
 OURS = "fedawe"
 LIBRARIES = {"torch", "numpy", *sys.stdlib_module_names}  # the versions of which a folder records
 
@@ -29,22 +31,28 @@ def definition(thing: Any) -> str | None:
     if tree is None:
         return None
     found, defined = {":": ast.dump(tree)}, functools.cache(_defined)  # every module is read once
-    waiting: list[Place] = [(module, name) for name in _names(tree)]
-    seen: set[Place] = set()
+    waiting, seen = _used(tree, module, module), set[Place]()
     while waiting:
         place = waiting.pop()
         if place in seen:
             continue
         seen.add(place)
-        for node in defined(place[0]).get(place[1], ()):
+        there = defined(place[0])
+        for node in there.get(place[1], there.get("*", ())):
             if isinstance(node, ast.Import | ast.ImportFrom):
                 waiting += _imported(node, place, module)
             else:
-                key = ":".join(place)
+                key = f"{name_of_module(place[0])}:{place[1]}"
                 found[key] = found.get(key, "") + ast.dump(node)
-                waiting += [(place[0], name) for name in _names(node)]
+                waiting += _used(node, place[0], module)
     text = "\n".join(f"{key} {found[key]}" for key in sorted(found))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def name_of_module(module: str) -> str:
+    """The name of a module; that of a script is what it has when it is imported."""
+    file = getattr(sys.modules.get("__main__"), "__file__", None)
+    return Path(file).stem if module == "__main__" and file else module
 
 
 def _parsed(thing: Any) -> ast.Module | None:
@@ -56,6 +64,10 @@ def _parsed(thing: Any) -> ast.Module | None:
             tree = ast.parse(textwrap.dedent(inspect.getsource(thing)))
     except (OSError, TypeError, SyntaxError):
         return None
+    return _without_docstrings(tree)
+
+
+def _without_docstrings(tree: ast.Module) -> ast.Module:
     for node in ast.walk(tree):
         body = getattr(node, "body", None)
         if isinstance(body, list) and body and _is_docstring(body[0]):
@@ -78,61 +90,95 @@ def _is_docstring(node: ast.AST) -> bool:
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
 
 
-def _names(tree: ast.AST) -> list[str]:
-    """The names that it reads."""
-    found = {node.id: None for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
-    return list(found)
+def _used(tree: ast.AST, module: str, of: str) -> list[Place]:
+    """What it reads by a name of its module, and what it imports itself."""
+    nodes = list(ast.walk(tree))
+    names = dict.fromkeys(node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load))
+    found = [(module, name) for name in names]
+    for node in nodes:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            found += [place for name in _targets(node) for place in _imported(node, (module, name), of)]
+    return found
 
 
 def _defined(module: str) -> dict[str, list[ast.stmt]]:
-    """What the statements at the top level of a module define, by name."""
-    tree = _parsed(sys.modules[module]) if module in sys.modules else None
+    """What the statements at the top level of a module define, by name; a module need not be imported yet."""
+    tree, file = None, _file(module)
+    if module in sys.modules:
+        tree = _parsed(sys.modules[module])
+    elif file is not None and file.endswith(".py"):
+        with contextlib.suppress(OSError, SyntaxError):
+            tree = _without_docstrings(ast.parse(Path(file).read_bytes()))
     found: dict[str, list[ast.stmt]] = {}
     for node in () if tree is None else tree.body:
-        for name in _targets(node):
+        for name in dict.fromkeys(_targets(node)):
             found.setdefault(name, []).append(node)
     return found
 
 
-def _targets(node: ast.stmt) -> list[str]:
+def _targets(node: ast.AST) -> list[str]:
+    """The names that a statement gives; those of an `if`, `try` or `with` are what the statements in it give."""
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         return [node.name]
     if isinstance(node, ast.Import | ast.ImportFrom):
         return [alias.asname or alias.name.partition(".")[0] for alias in node.names]
-    return [one.id for one in ast.walk(node) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)]
+    inner = [name for one in ast.iter_child_nodes(node) if isinstance(one, INNER) for name in _targets(one)]
+    return inner + [one.id for one in ast.walk(node) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)]
 
 
 def _imported(node: ast.Import | ast.ImportFrom, place: Place, of: str) -> list[Place]:
     """Where an imported name is defined; everything in a module that was imported as a whole."""
     module, name = place
-    if isinstance(node, ast.ImportFrom):
-        package = getattr(sys.modules[module], "__package__", None) or ""
+    if isinstance(node, ast.Import):
+        given = [alias.name for alias in node.names if (alias.asname or alias.name.partition(".")[0]) == name]
+        parts = [one.split(".") for one in given]
+        wholes = [".".join(each[: n + 1]) for each in parts for n in range(len(each))]  # a.b and a, of `import a.b`
+    else:
         try:
-            source = importlib.util.resolve_name("." * node.level + (node.module or ""), package)
+            source = importlib.util.resolve_name("." * node.level + (node.module or ""), _parent(module))
         except ImportError:
             return []
         original = next((alias.name for alias in node.names if (alias.asname or alias.name) == name), name)
-        if f"{source}.{original}" not in sys.modules:
+        inside = f"{source}.{original}"
+        if original != "*" and (not is_own(source, of) or _file(inside) is None):
             return [(source, original)] if is_own(source, of) else []
-        whole = f"{source}.{original}"
-    else:
-        found = getattr(sys.modules[module], name, None)
-        whole = found.__name__ if isinstance(found, ModuleType) else ""
-    return [(whole, each) for each in _defined(whole)] if is_own(whole, of) else []
+        wholes = [source if original == "*" else inside]
+    return [(whole, each) for whole in wholes if is_own(whole, of) for each in _defined(whole)]
+
+
+def _parent(module: str) -> str:
+    """The package that a module is in."""
+    if module in sys.modules:
+        return getattr(sys.modules[module], "__package__", None) or ""
+    return module if Path(_file(module) or "").stem == "__init__" else module.rpartition(".")[0]
+
+
+def _file(module: str) -> str | None:
+    """Where a module is, whether or not it was imported already; it is not imported here."""
+    if module in sys.modules:
+        return getattr(sys.modules[module], "__file__", None)
+    package, _, name = module.rpartition(".")
+    if package:
+        folder = Path(_file(package) or "")
+        places = (folder.parent / f"{name}.py", folder.parent / name / "__init__.py")
+        return next((str(each) for each in places if folder.stem == "__init__" and each.is_file()), None)
+    try:
+        found = importlib.util.find_spec(module)
+    except (ImportError, ValueError):
+        return None
+    return None if found is None or not found.has_location else found.origin
 
 
 def is_library(module: str) -> bool:
     """Whether it is PyTorch, numpy or Python itself, and not a file of the user's that has such a name."""
-    file = getattr(sys.modules.get(module), "__file__", None)
-    return _package(module) in LIBRARIES and (file is None or _is_installed(str(file)))
+    return _package(module) in LIBRARIES and ((file := _file(module)) is None or _is_installed(file))
 
 
 def is_own(module: str, of: str) -> bool:
     """Whether a module is the user's: of the same package, or not installed."""
-    if _package(module) == OURS or module not in sys.modules:
+    if _package(module) == OURS or (module not in sys.modules and _file(module) is None):
         return False
-    file = getattr(sys.modules[module], "__file__", None)
-    return _package(module) == _package(of) or (file is not None and not _is_installed(str(file)))
+    return _package(module) == _package(of) or ((file := _file(module)) is not None and not _is_installed(file))
 
 
 @functools.cache

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn
 
-from fedawe.core.definitions import definition, is_library, is_own
+from fedawe.core.definitions import definition, is_library, is_own, name_of_module
 from fedawe.core.errors import UserError
 
 Fields = dict[str, Any]
@@ -122,10 +122,10 @@ def _algorithm_at(place: str) -> type:
     if ours or module in {entry.module for entry in entry_points(group="fedawe.algorithms")}:
         with contextlib.suppress(ImportError):
             importlib.import_module(module)
-    found: Any = sys.modules.get(module)
+    found: Any = sys.modules.get("__main__" if module == name_of_module("__main__") else module)
     for part in name.split("."):
         found = getattr(found, part, None)
-    known = isinstance(found, type) and found.__module__ == module
+    known = isinstance(found, type) and path_of(found) == place
     if known and (dataclasses.is_dataclass(found) if ours else all(hasattr(found, verb) for verb in VERBS)):
         kind: type = found
         return kind
@@ -150,7 +150,7 @@ def _function(thing: Any, of: str | None, outer: tuple[int, ...]) -> Fields:
         given.pop("__class__", None)  # of super()
         if "<" in made.__qualname__ and (made.__defaults__ or made.__kwdefaults__):  # these may be variables, too
             given["defaults"] = [made.__defaults__, made.__kwdefaults__]
-    said = {name: _brief(each, of or path_of(thing).partition(":")[0], outer) for name, each in given.items()}
+    said = {name: _brief(each, of or str(getattr(thing, "__module__", None)), outer) for name, each in given.items()}
     return _named("function", thing, of) | ({"given": said} if said else {})
 
 
@@ -211,12 +211,13 @@ def _digest(content: bytes | bytearray) -> str:
 
 def path_of(thing: Any) -> str:
     """Where a class or function is defined, as in `fedawe.algorithms.fedau:FedAU`."""
-    return f"{getattr(thing, '__module__', None) or ''}:{getattr(thing, '__qualname__', repr(thing))}"
+    module = name_of_module(str(getattr(thing, "__module__", None) or ""))
+    return f"{module}:{getattr(thing, '__qualname__', repr(thing))}"
 
 
 def _named(kind: str, thing: Any, of: str | None) -> Fields:
     out = {kind: path_of(thing)}
-    if of is None or is_own(out[kind].partition(":")[0], of):
+    if of is None or is_own(str(getattr(thing, "__module__", None)), of):
         checksum = definition(thing)
         out |= {} if checksum is None else {"definition": checksum}
     return out
@@ -258,6 +259,8 @@ ADDED = {
 # Fields of a class that earlier versions did not record; a folder without them is accepted.
 UNKNOWN = {
     "fedawe.tasks.classification:Classification": ("data", "parts", "network", "augment", "held_out", "evaluate_on"),
+    "fedawe.tasks.named:NamedTask": ("sha256",),  # of a set that `fedawe data` keeps
+    "fedawe.availability.trace:Trace": ("p",),
 }
 
 

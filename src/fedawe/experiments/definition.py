@@ -1,6 +1,5 @@
 """What an experiment compares: a task, algorithms, an availability, a way to train; and what follows from a seed."""
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -210,15 +209,8 @@ class Definition:
         if self.recorded is None:
             name = getattr(self.availability, "name", "") or type(self.availability).__name__.lower()
             return {**described(self.availability), "title": short(self.availability, name)}
-        content = np.packbits(self.recorded.on, axis=1).tobytes()
         title = str(self.availability) if isinstance(self.availability, str | Path) else "recorded trace"
-        return {
-            "class": "fedawe.availability.trace:Trace",
-            "title": title,
-            "rounds": self.recorded.rounds,
-            "clients": self.recorded.clients,
-            "sha256": hashlib.sha256(content).hexdigest()[:16],
-        }
+        return {"title": title, **described(self.recorded)}
 
     def title_of(self, label: str) -> str:
         """The display name of an algorithm: its label, unless the label is how the command line writes it."""

@@ -125,40 +125,59 @@ class Folder:
             "stacked": stacked,
             "environment": now if was is None else was.get("environment", now),
         }
+        traces = [population for population in populations if not self._has_trace(population, warn)]
+        clients = [population for population in populations if not self._has_clients(population, warn)]
         if head != was:
             write_atomically(self.out / HEAD, head_content(head))
-        for population in populations:
-            self._trace(population, warn)
-            self._clients(population, warn)
+        for population in traces:
+            self._write_trace(population)
+        for population in clients:
+            self._write_clients(population)
 
-    def _clients(self, population: Population, warn: Callable[[str], None]) -> None:
-        path, now = new_folder(self.out / "clients") / f"seed-{population.seed}.npz", _clients(population)
-        if path.exists():
-            try:
-                before = read_npz(path)
-            except UserError as error:
-                warn(f"{error}; it is written again")
-            else:
-                if before.keys() != now.keys() or not all(_close(before[name], now[name]) for name in now):
-                    raise UserError(f"{path}: other clients than those of this experiment; choose another --out")
-                return
-        buffer = io.BytesIO()
-        np.savez_compressed(buffer, **now)
+    def _path(self, what: str, population: Population) -> Path:
+        return self.out / what / f"seed-{population.seed}.npz"
+
+    def _has_clients(self, population: Population, warn: Callable[[str], None]) -> bool:
+        """Whether what the clients have is there; what others have is refused."""
+        path, now = self._path("clients", population), _clients(population)
+        if not path.exists():
+            return False
+        try:
+            before = read_npz(path)
+        except UserError as error:
+            warn(f"{error}; it is written again")
+            return False
+        if before.keys() != now.keys() or not all(_close(before[name], now[name]) for name in now):
+            raise UserError(f"{path}: other clients than those of this experiment; choose another --out")
+        return True
+
+    def _write_clients(self, population: Population) -> None:
+        buffer, path = io.BytesIO(), self._path("clients", population)
+        np.savez_compressed(buffer, **_clients(population))
+        new_folder(path.parent)
         write_atomically(path, buffer.getvalue())
 
-    def _trace(self, population: Population, warn: Callable[[str], None]) -> None:
-        path, trace = self.out / "traces" / f"seed-{population.seed}.npz", population.trace
-        if path.exists():
-            try:
-                before = Trace.load(path).on
-            except UserError as error:
-                warn(f"{error}; it is written again")
-            else:
-                same = before.shape[1] == trace.clients and len(before) <= trace.rounds
-                if not same or not all(np.array_equal(row, trace.row(t)) for t, row in enumerate(before)):
-                    raise UserError(f"{path}: another trace than that of this experiment; choose another --out")
-                if len(before) == trace.rounds:
-                    return
+    def _has_trace(self, population: Population, warn: Callable[[str], None]) -> bool:
+        """Whether all of the trace is there; another one is refused."""
+        path, trace = self._path("traces", population), population.trace
+        if not path.exists():
+            return not trace.kept
+        try:
+            kept = Trace.load(path)
+        except UserError as error:
+            warn(f"{error}; it is written again")
+            return False
+        before = kept.on
+        same = before.shape[1] == trace.clients and len(before) <= trace.rounds
+        same = same and all(np.array_equal(row, trace.row(t)) for t, row in enumerate(before))
+        if same and self.experiment.recorded is not None and kept.p is not None and trace.p is not None:
+            same = np.array_equal(kept.p, trace.p[: len(before)])
+        if not same:
+            raise UserError(f"{path}: another trace than that of this experiment; choose another --out")
+        return len(before) == trace.rounds
+
+    def _write_trace(self, population: Population) -> None:
+        path, trace = self._path("traces", population), population.trace
         if trace.kept:
             new_folder(path.parent)
             trace.save(path)

@@ -8,12 +8,14 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
+from fedawe.core.describe import checksum
 from fedawe.core.errors import UserError
 from fedawe.core.files import brief, existing_file
 from fedawe.tasks.augment import Augment
 from fedawe.tasks.classification import Classification, classification
 from fedawe.tasks.data import cache, default_folder, load
 from fedawe.tasks.data.arrays import from_npz
+from fedawe.tasks.data.images import kept
 from fedawe.tasks.data.labelled import Data, Role, digits
 from fedawe.tasks.data.leaf import from_leaf, leaf_folder
 from fedawe.tasks.data.sets import KNOWN, digest
@@ -65,8 +67,8 @@ class NamedTask:
     evaluate_on: tuple[Role, ...] | None = None
 
     def __post_init__(self) -> None:
-        kept = is_image_set(self.name)
-        if kept and self.name not in KNOWN and self.name not in cache.names(self.folder or default_folder()):
+        is_kept = is_image_set(self.name)
+        if is_kept and self.name not in KNOWN and self.name not in cache.names(self.folder or default_folder()):
             known = ", ".join([*BUNDLED, "quadratic", "synthetic", *KNOWN])
             raise UserError(
                 f"unknown task {self.name!r}; expected {known}, a set added with fedawe data, an .npz, .csv or "
@@ -74,7 +76,7 @@ class NamedTask:
             )
         set_ = functools.partial(object.__setattr__, self)
         if self.model is None:
-            set_("model", "paper" if kept else "lstm" if self.name == "chars" else "mlp")
+            set_("model", "paper" if is_kept else "lstm" if self.name == "chars" else "mlp")
         partition, clients, alpha = settled(self.partition, self._has_clients(), self.clients, self.alpha)
         set_("partition", partition)
         set_("clients", clients)
@@ -104,7 +106,10 @@ class NamedTask:
         said = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "folder"}
         if self.name == "chars":
             said["sha256"] = topics_sha256()
-        elif not is_image_set(self.name) and self.name not in BUNDLED:
+        elif is_image_set(self.name):
+            found = kept(self.name, self.folder)
+            said["sha256"] = checksum([{key: each.sha256 for key, each in found.arrays.items()}, found.mean, found.std])
+        elif self.name not in BUNDLED:
             said["sha256"] = _sha256(Path(self.name))
         return said
 

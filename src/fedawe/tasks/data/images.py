@@ -37,8 +37,8 @@ def add(name: str, path: str | Path, folder: Path | None = None, report: Report 
     return cache.store(folder, name, parts, known, source, genuine, report)
 
 
-def load(name: str, folder: Path | None = None) -> Data:
-    """The set kept as `name` in `folder`, in memory that the processes of a machine share; it must not be changed."""
+def kept(name: str, folder: Path | None = None) -> cache.Entry:
+    """What is known of the set kept as `name` in `folder`; one that is not there is refused."""
     folder = folder or cache.default_folder()
     found = cache.entry(folder, name)
     if found is None:
@@ -47,6 +47,13 @@ def load(name: str, folder: Path | None = None) -> Data:
             f"{'download it (fedawe data download ' + name + ') or ' if name in KNOWN else ''}"
             f"add it (fedawe data add {name} PATH); there: {', '.join(cache.names(folder)) or 'nothing'}"
         )
+    return found
+
+
+def load(name: str, folder: Path | None = None) -> Data:
+    """The set kept as `name` in `folder`, in memory that the processes of a machine share; it must not be changed."""
+    folder = folder or cache.default_folder()
+    found = kept(name, folder)
     try:
         arrays = cache.mapped(folder, found)
     except UserError:
