@@ -199,6 +199,29 @@ def test_a_module_with_dropout_is_as_reproducible_as_any() -> None:
     assert torch.equal(one, other)
 
 
+class AlwaysDropping(nn.Module):
+    """Drops units in evaluation too, as `dropout` does unless it is told whether the module trains."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(64, CLASSES)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(nn.functional.dropout(x.flatten(1)))
+
+
+def test_a_module_that_draws_in_evaluation_is_as_reproducible_as_any() -> None:
+    task = Classification(some_data(), ModuleNetwork(AlwaysDropping), PARTS)
+    x, before = task.initial(0), torch.get_rng_state()
+    found = task.evaluate(x)
+    assert torch.equal(torch.get_rng_state(), before)
+    torch.rand(3)
+    assert task.evaluate(x) == found
+    work = fedawe.Local(batch=8).work(torch.arange(3), 0, 0)
+    one, other = (task.losses(x.repeat(3, 1), task.batches(work)) for _ in range(2))
+    assert torch.equal(one, other)
+
+
 def test_the_buffers_of_a_module_stay_as_they_were_made() -> None:
     data = some_data()
     network = ModuleNetwork(lambda: nn.Sequential(nn.Flatten(), nn.BatchNorm1d(64), nn.Linear(64, CLASSES)))

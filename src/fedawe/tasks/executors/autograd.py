@@ -36,7 +36,7 @@ class Autograd(Differentiated):
         self.module.eval()
         named = self.layout.tensors(x)
         own = {name: tensor.clone() if name in self.buffers else tensor for name, tensor in named.items()}
-        with torch.no_grad():
+        with self.seeded(0, x.device), torch.no_grad():  # a module may draw in evaluation too
             outputs: Tensor = functional_call(self.module, {**self.fresh(x), **own}, (inputs,))
         return outputs
 
@@ -75,7 +75,8 @@ class Autograd(Differentiated):
     @contextmanager
     def seeded(self, seed: int, device: torch.device) -> Iterator[None]:
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-            torch.manual_seed(seed)
+            # On the processor its generator alone: torch.manual_seed prepares those of all kinds of devices.
+            (torch.default_generator if device.type == "cpu" else torch).manual_seed(seed)
             yield
 
     def descend_alone(self, x: Tensor, batches: Iterable[Batch], rate: float) -> None:
