@@ -73,7 +73,8 @@ class Classification(Task):
             raise UserError(
                 f"held_out is of {len(held_out)} clients, parts of {len(parts)}; expected one for each client"
             )
-        self._check_type(data, network)
+        one = torch.zeros(1, dtype=torch.int64, device=data.x_train.device)
+        network.check_reads(data.inputs(data.x_train, one), data.name)
         self.network, self.augment = network, augment
         self.sampling = Sampling(parts)
         self.sizes = self.sampling.sizes
@@ -121,20 +122,6 @@ class Classification(Task):
             "evaluate_on": list(self.rows),
             **{k: v for k, v in further.items() if not isinstance(getattr(type(self), k, None), cached_property)},
         }
-
-    @staticmethod
-    def _check_type(data: Data, network: ModuleNetwork) -> None:
-        """Refuses inputs of another floating-point type than the network's, unless it can read them all the same."""
-        x = data.inputs(data.x_train, torch.zeros(1, dtype=torch.int64, device=data.x_train.device))
-        if not x.is_floating_point() or x.dtype == network.layout.dtype:
-            return
-        try:
-            network.outputs(network.initial(0).to(x.device), x)
-        except RuntimeError:
-            raise UserError(
-                f"{data.name}: inputs are {x.dtype}, the parameters of the network {network.layout.dtype}; expected "
-                f"one type, as x.to({network.layout.dtype}) makes it"
-            ) from None
 
     def _stacked(self) -> bool:
         """On a device every operation has a cost of its own, however little it computes."""

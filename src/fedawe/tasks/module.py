@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fedawe.core.errors import UserError
 from fedawe.core.rng import rng
 from fedawe.tasks.executors import Batch, Executor, ExecutorName, Kept, Loss, executor_of
 from fedawe.tasks.executors.differentiated import checked_loss
@@ -56,6 +57,18 @@ class ModuleNetwork:
                 self.module, self.layout, self.per_sample, exact, dimensions, self.asked
             )
         return self.executors[dimensions]
+
+    def check_reads(self, x: Tensor, name: str) -> None:
+        """Refuses data whose inputs x [1, ...] are of another floating-point type, unless the module reads them too."""
+        if not x.is_floating_point() or x.dtype == self.layout.dtype:
+            return
+        try:
+            self.outputs(self.initial(0).to(x.device), x)
+        except RuntimeError:
+            raise UserError(
+                f"{name}: inputs are {x.dtype}, the parameters of the network {self.layout.dtype}; expected one type, "
+                f"as x.to({self.layout.dtype}) makes it"
+            ) from None
 
     def initial(self, seed: int) -> Tensor:
         """The vector of a module built under a seed of its own, [d + b]; the global random state is left alone."""
