@@ -105,8 +105,11 @@ def test_the_header_says_what_it_was_made_from(whole: Path) -> None:
     assert (header["seed"], header["rounds"], header["clients"]) == (1, 200, 20)
 
 
-def test_a_changed_definition_is_noticed_and_a_changed_comment_is_not(whole: Path, tmp_path: Path) -> None:
+def test_a_changed_definition_is_noticed_and_a_changed_comment_is_not(
+    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     out, study = tmp_path / "s", tmp_path / "study.py"
+    monkeypatch.delitem(sys.modules, "study")  # a copy of it takes its place
     shutil.copytree(whole, out)
     text = STUDY.read_text()
 
@@ -245,6 +248,9 @@ def test_a_file_and_a_module_are_found(tmp_path: Path, monkeypatch: pytest.Monke
         ("own_parts.py", "must define one fedawe.Experiment, but defines none"),
         ("study.py --alpha 0.3", "defines the experiment; only --rounds, --seeds, --out"),
         ("missing.py", "missing.py: no such file"),
+        ("--algorithms random.py:Mine", "random.py: would take the place of random, a module of Python; rename the"),
+        ("--algorithms numpy.py:Mine", "numpy.py: a module numpy is already loaded, from "),
+        ("--algorithms own_parts.py:Mine b/own_parts.py:Mine", "b/own_parts.py: a module own_parts is already loaded"),
     ],
 )
 def test_what_cannot_be_found_is_said_in_one_line(
@@ -252,6 +258,9 @@ def test_what_cannot_be_found_is_said_in_one_line(
 ) -> None:
     (tmp_path / "own_parts.py").write_text(OWN)
     (tmp_path / "broken.py").write_text("def (:")
+    (tmp_path / "b").mkdir()
+    for name in ("random.py", "numpy.py", "b/own_parts.py"):
+        (tmp_path / name).write_text(OWN)
     shutil.copy(STUDY, tmp_path / "study.py")
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit) as stopped:
