@@ -250,6 +250,11 @@ def test_a_file_and_a_module_are_found(tmp_path: Path, monkeypatch: pytest.Monke
         ("missing.py", "missing.py: no such file"),
         ("--algorithms random.py:Mine", "random.py: would take the place of random, a module of Python; rename the"),
         ("--algorithms numpy.py:Mine", "numpy.py: a module numpy is already loaded, from "),
+        (
+            "--algorithms own_parts.py:Mine b/others.py:Mine",
+            "b/others.py:Mine and another algorithm are both called Mine",
+        ),
+        ("--algorithms own_parts.py:Mine own_parts.py:Mine", "an algorithm was given twice: own_parts.py:Mine own_"),
         ("--algorithms own_parts.py:Mine b/own_parts.py:Mine", "b/own_parts.py: a module own_parts is already loaded"),
     ],
 )
@@ -259,7 +264,7 @@ def test_what_cannot_be_found_is_said_in_one_line(
     (tmp_path / "own_parts.py").write_text(OWN)
     (tmp_path / "broken.py").write_text("def (:")
     (tmp_path / "b").mkdir()
-    for name in ("random.py", "numpy.py", "b/own_parts.py"):
+    for name in ("random.py", "numpy.py", "b/own_parts.py", "b/others.py"):
         (tmp_path / name).write_text(OWN)
     shutil.copy(STUDY, tmp_path / "study.py")
     monkeypatch.chdir(tmp_path)
