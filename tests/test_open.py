@@ -390,6 +390,11 @@ def test_an_algorithm_may_be_trained_in_its_own_way() -> None:
     assert (local.local_of("ours").steps, local.local_of("plain").steps) == (3, 7)
 
 
+def test_seeds_may_be_an_array() -> None:
+    assert quadratic(seeds=np.arange(3)).seeds == quadratic(seeds=torch.arange(3)).seeds == (0, 1, 2)
+    assert quadratic(seeds=np.array(4)).seeds == (4,)
+
+
 def test_labels_that_cannot_be_file_names_are_quoted(tmp_path: Path) -> None:
     experiment = quadratic(algorithms={"a/b: c?": fedawe.FedAvg()}, seeds=(0,))
     experiment.run(tmp_path / "out")
@@ -413,6 +418,12 @@ def test_labels_that_cannot_be_file_names_are_quoted(tmp_path: Path) -> None:
         ({"availability": "interleaved:gamma=1"}, "give the object fedawe.InterleavedSine()"),
         ({"local": 0.1}, "local is 0.1; expected how clients train, as in fedawe.Local(fedawe.Rate(0.1), steps=10)"),
         ({"local": {"ours": 0.1}}, "local of ours is 0.1; expected how clients train"),
+        (
+            {"local": {1: fedawe.Local(), "x": fedawe.Local()}},
+            "local names 1, x, but the algorithms are ours, plain, kn",
+        ),
+        ({"seeds": np.array([0.5, 1.0])}, "a seed is a whole number from 0, not 0.5"),
+        ({"seeds": np.array([[0, 1]])}, "a seed is a whole number from 0, not [0, 1]"),
         ({"local": fedawe.Local}, "expected how clients train"),
         ({"task": torch.nn.Linear(2, 2)}, "task is a torch.nn.Module, which is a network and no task; expected fedawe"),
         ({"task": torch.nn.Linear}, "task is a torch.nn.Module, which is a network and no task"),
@@ -609,6 +620,8 @@ def test_a_round_without_a_state_after_it_is_named(algorithm: Any, said: str) ->
         ({"jobs": "2"}, "jobs is '2'; expected a whole number from 1"),
         ({"workers": 1.5}, "workers is 1.5; expected a whole number from 1"),
         ({"checkpoint_every": None}, "checkpoint_every is None; expected a whole number from 1"),
+        ({"device": "gpu"}, "device is 'gpu'; expected cpu or cuda"),
+        ({"device": "mps"}, "device is 'mps'; expected cpu or cuda"),
     ],
 )
 def test_a_wrong_way_to_run_is_refused(changes: dict[str, Any], said: str, tmp_path: Path) -> None:
