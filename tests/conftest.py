@@ -129,3 +129,13 @@ def visit(chromium: "Browser") -> Iterator[Callable[..., "Page"]]:
         context.close()
     assert errors == []
     assert [url for url in requests if not url.startswith(("file:", "data:", "blob:"))] == []
+
+
+@pytest.fixture(autouse=True)
+def forgotten(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A Python file that a test wrote and loaded is not loaded for the next test, which may write another one."""
+    yield
+    written = str(tmp_path_factory.getbasetemp())
+    for name, module in list(sys.modules.items()):
+        if str(getattr(module, "__file__", None)).startswith(written):
+            del sys.modules[name]

@@ -110,8 +110,11 @@ def test_the_header_says_what_it_was_made_from(whole: Path) -> None:
     assert (header["seed"], header["rounds"], header["clients"]) == (1, 200, 20)
 
 
-def test_a_changed_definition_is_noticed_and_a_changed_comment_is_not(whole: Path, tmp_path: Path) -> None:
+def test_a_changed_definition_is_noticed_and_a_changed_comment_is_not(
+    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     out, study = tmp_path / "s", tmp_path / "study.py"
+    monkeypatch.delitem(sys.modules, "study")  # a copy of it takes its place
     shutil.copytree(whole, out)
     text = STUDY.read_text()
 
@@ -263,6 +266,14 @@ def test_a_file_and_a_module_are_found(tmp_path: Path, monkeypatch: pytest.Monke
         ("own_parts.py", "must define one fedawe.Experiment, but defines none"),
         ("study.py --alpha 0.3", "defines the experiment; only --rounds, --seeds, --out"),
         ("missing.py", "missing.py: no such file"),
+        ("--algorithms random.py:Mine", "random.py: would take the place of random, a module of Python; rename the"),
+        ("--algorithms numpy.py:Mine", "numpy.py: a module numpy is already loaded, from "),
+        (
+            "--algorithms own_parts.py:Mine b/others.py:Mine",
+            "b/others.py:Mine and another algorithm are both called Mine",
+        ),
+        ("--algorithms own_parts.py:Mine own_parts.py:Mine", "an algorithm was given twice: own_parts.py:Mine own_"),
+        ("--algorithms own_parts.py:Mine b/own_parts.py:Mine", "b/own_parts.py: a module own_parts is already loaded"),
     ],
 )
 def test_what_cannot_be_found_is_said_in_one_line(
@@ -270,6 +281,9 @@ def test_what_cannot_be_found_is_said_in_one_line(
 ) -> None:
     (tmp_path / "own_parts.py").write_text(OWN)
     (tmp_path / "broken.py").write_text("def (:")
+    (tmp_path / "b").mkdir()
+    for name in ("random.py", "numpy.py", "b/own_parts.py", "b/others.py"):
+        (tmp_path / name).write_text(OWN)
     shutil.copy(STUDY, tmp_path / "study.py")
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit) as stopped:
@@ -394,6 +408,11 @@ def test_an_algorithm_may_be_trained_in_its_own_way() -> None:
     assert (local.local_of("ours").steps, local.local_of("plain").steps) == (3, 7)
 
 
+def test_seeds_may_be_an_array() -> None:
+    assert quadratic(seeds=np.arange(3)).seeds == quadratic(seeds=torch.arange(3)).seeds == (0, 1, 2)
+    assert quadratic(seeds=np.array(4)).seeds == (4,)
+
+
 def test_labels_that_cannot_be_file_names_are_quoted(tmp_path: Path) -> None:
     experiment = quadratic(algorithms={"a/b: c?": fedawe.FedAvg()}, seeds=(0,))
     experiment.run(tmp_path / "out")
@@ -417,6 +436,12 @@ def test_labels_that_cannot_be_file_names_are_quoted(tmp_path: Path) -> None:
         ({"availability": "interleaved:gamma=1"}, "give the object fedawe.InterleavedSine()"),
         ({"local": 0.1}, "local is 0.1; expected how clients train, as in fedawe.Local(fedawe.Rate(0.1), steps=10)"),
         ({"local": {"ours": 0.1}}, "local of ours is 0.1; expected how clients train"),
+        (
+            {"local": {1: fedawe.Local(), "x": fedawe.Local()}},
+            "local names 1, x, but the algorithms are ours, plain, kn",
+        ),
+        ({"seeds": np.array([0.5, 1.0])}, "a seed is a whole number from 0, not 0.5"),
+        ({"seeds": np.array([[0, 1]])}, "a seed is a whole number from 0, not [0, 1]"),
         ({"local": fedawe.Local}, "expected how clients train"),
         ({"task": torch.nn.Linear(2, 2)}, "task is a torch.nn.Module, which is a network and no task; expected fedawe"),
         ({"task": torch.nn.Linear}, "task is a torch.nn.Module, which is a network and no task"),
@@ -852,6 +877,8 @@ def test_a_rate_may_be_a_number_of_numpy_or_torch(kind: Any) -> None:
         ({"jobs": "2"}, "jobs is '2'; expected a whole number from 1"),
         ({"workers": 1.5}, "workers is 1.5; expected a whole number from 1"),
         ({"checkpoint_every": None}, "checkpoint_every is None; expected a whole number from 1"),
+        ({"device": "gpu"}, "device is 'gpu'; expected cpu or cuda"),
+        ({"device": "mps"}, "device is 'mps'; expected cpu or cuda"),
     ],
 )
 def test_a_wrong_way_to_run_is_refused(changes: dict[str, Any], said: str, tmp_path: Path) -> None:

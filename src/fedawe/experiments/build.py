@@ -44,9 +44,11 @@ def experiment_of(settings: Settings, algorithms: Sequence[str] = (), seeds: Seq
     task, p = _task(settings, recorded)
     knows_p = recorded is None or recorded.knows_p
     chosen = algorithms or [name for name in _paper() if knows_p or not lacks_probabilities(ALGORITHMS[name]())]
-    common, built, own = _local(settings), {}, {}
+    common, built, own, targets = _local(settings), {}, {}, dict[str, Any]()
     for text in chosen:
         spec = algorithm_spec(text)
+        if targets.setdefault(spec.label, spec.target) is not spec.target:
+            raise UserError(f"{text} and another algorithm are both called {spec.label}; rename one of the classes")
         if spec.label in built:
             raise UserError(f"an algorithm was given twice: {' '.join(chosen)}")
         own[spec.label] = _own(spec, common, settings.schedule)

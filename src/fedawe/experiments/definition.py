@@ -76,7 +76,9 @@ class Definition:
         _check_ways_to_train(self.local)
         unknown = set(self.local) - {*self.algorithms, DEFAULT} if isinstance(self.local, Mapping) else set()
         if unknown:
-            raise UserError(f"local names {', '.join(sorted(unknown))}, but the algorithms are {_listed(self)}")
+            raise UserError(
+                f"local names {', '.join(sorted(map(str, unknown)))}, but the algorithms are {_listed(self)}"
+            )
         for label, algorithm in self.algorithms.items():
             check_local(algorithm, self.local_of(label))
             if lacks_probabilities(algorithm) and not self.knows_p:
@@ -253,6 +255,7 @@ def _window(given: Any) -> tuple[int, int]:
 
 
 def _seeds(seeds: Any) -> tuple[int, ...]:
+    seeds = seeds.tolist() if isinstance(seeds, np.ndarray | torch.Tensor) else seeds
     found = tuple(seeds) if isinstance(seeds, Sequence | range) else (seeds,)
     if not found:
         raise UserError("no seed given; name at least one")

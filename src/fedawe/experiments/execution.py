@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from numbers import Integral
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
 from fedawe.core.errors import UserError
 from fedawe.experiments.flags import Whole, hint, one_of
@@ -57,9 +57,15 @@ class Execution:
                 raise UserError(f"{name} is {value!r}; expected a whole number from 1")
         if self.jobs > 1 and (self.workers or 1) > 1:
             raise UserError(f"{self.jobs} jobs with {self.workers} workers each: choose one of the two")
-        if self.device == "cuda" and not torch.cuda.is_available():
+        try:
+            kind = self.where().type
+        except (RuntimeError, TypeError):  # it has no such name
+            kind = ""
+        if kind not in get_args(Device):
+            raise UserError(f"device is {self.device!r}; expected cpu or cuda")
+        if kind == "cuda" and not torch.cuda.is_available():
             raise UserError("device is cuda, but this machine has no CUDA device; omit --device")
-        if self.where().type == "cuda" and (self.jobs > 1 or (self.workers or 1) > 1 or self.cluster is not None):
+        if kind == "cuda" and (self.jobs > 1 or (self.workers or 1) > 1 or self.cluster is not None):
             raise UserError("jobs, workers and ray are for processors; omit them, or use --device cpu")
         if self.cluster is not None:
             reach(self.cluster)

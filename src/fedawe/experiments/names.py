@@ -139,8 +139,13 @@ def module_from(place: str) -> types.ModuleType:
     path = Path(place).resolve()
     if not path.is_file():
         raise UserError(f"{place}: no such file")
-    if (found := sys.modules.get(path.stem)) is not None and getattr(found, "__file__", None) == str(path):
-        return found
+    if path.stem in sys.stdlib_module_names:
+        raise UserError(f"{place}: would take the place of {path.stem}, a module of Python; rename the file")
+    if (found := sys.modules.get(path.stem)) is not None:
+        file = getattr(found, "__file__", None)
+        if file is None or Path(file).resolve() != path:
+            raise UserError(f"{place}: a module {path.stem} is already loaded, from {file}; rename the file")
+        return _by_value(found)
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
     assert spec.loader is not None
