@@ -23,9 +23,9 @@ OURS, BASELINE = "fedawe:clip=0.5", "fedavg"
 NAMED = {**NAMES, "feddyn": "FedDyn", "fedadam": "FedAdam", "fedavgm": "FedAvgM", "mimic": "MimiC"}
 AVERAGED = "with both models averaged over clients"
 RATES: Mapping[RateKind, str] = {
-    "paper": "the paper's: FedAWE's is twice that of FedAvg",
+    "paper": "the paper's",
     "equal": "equal",
-    "tuned": "searched for on validation data, for each algorithm",
+    "tuned": "searched for",
 }
 
 
