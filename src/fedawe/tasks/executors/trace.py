@@ -99,7 +99,7 @@ class _Translation:
     def _value(self, node: fx.Node, given: Any) -> int:
         """The number of a value that a node is given."""
         if not isinstance(given, fx.Node) or given not in self.values:
-            raise NotTraced(f"{node.target} takes something else than a tensor that was computed")
+            raise NotTraced(f"{_name(node.target)} takes something else than a tensor that was computed")
         return self.values[given]
 
     def _layer(self, node: fx.Node) -> None:
@@ -151,7 +151,7 @@ class _Translation:
                 made = Node(add, inputs)
             else:
                 if what not in CALLS:
-                    raise NotTraced(f"{path} calls {getattr(what, '__name__', what)}")
+                    raise NotTraced(f"{path} calls {_name(what)}")
                 made = Node(CALLS[what][0], inputs)
             self.nodes.append(made)
             values.append(len(self.nodes))
@@ -181,7 +181,7 @@ class _Translation:
             in_place = isinstance(target, str) and target.endswith("_")
             known = CALLS.get(target[:-1] if in_place else target)
             if known is None:
-                raise NotTraced(f"it calls {getattr(target, '__name__', target)}")
+                raise NotTraced(f"it calls {_name(target)}")
             function, names = known
             options = dict(zip(names, node.args[1:], strict=False)) | dict(node.kwargs)
             if options.pop("inplace", False) or in_place:
@@ -230,7 +230,7 @@ class _Translation:
             else:
                 raise NotTraced("it reshapes samples together")
         else:
-            raise NotTraced(f"it calls {getattr(target, '__name__', target)}")
+            raise NotTraced(f"it calls {_name(target)}")
 
     def _check_in_place(self, node: fx.Node) -> None:
         """An operation in place is as good as a new tensor only if nothing else uses what it overwrites."""
@@ -240,7 +240,12 @@ class _Translation:
         used = any(user.users or user.op == "output" for user in users)
         views = (torch.flatten, torch.reshape, dropout)
         if used or at == 0 or self.nodes[at - 1].function in views:
-            raise NotTraced(f"{node.target} overwrites a tensor that is used elsewhere")
+            raise NotTraced(f"{_name(node.target)} overwrites a tensor that is used elsewhere")
+
+
+def _name(target: Any) -> str:
+    """A function, method or layer as people call it."""
+    return str(getattr(target, "__name__", target))
 
 
 def _is_position(index: Any) -> bool:
