@@ -19,7 +19,7 @@ class Reading:
     """How to read a log."""
 
     paths: tyro.conf.Positional[Annotated[tuple[Path, ...], hint]]
-    """a trace (.npz, .csv); a log of check-ins, sessions or events (CSV, JSON lines, parquet; files, patterns,
+    """a trace (.npz, .csv); a log of check-ins, intervals or events (CSV, JSON lines, parquet; files, patterns,
     folders); device events (.json file or folder); or a database, with --query"""
     round_length: Annotated[Word, tyro.conf.arg(name="round")] = None
     """how long a round is, as in 30s, 10min, 1h (default for logs: 10min)"""
@@ -30,15 +30,15 @@ class Reading:
     timestamp_column: str = "timestamp"
     """the column of times, for a log of check-ins or events"""
     start_column: str = "start"
-    """the column where sessions begin"""
+    """the column where intervals begin"""
     end_column: str = "end"
-    """the column where sessions end; an empty end is a session that is still open"""
+    """the column where intervals end; an empty end is an interval that is still open"""
     state_column: Word = None
     """the column of events such as connected and disconnected (default: found by its words); none: there is none"""
     on_values: Names = ()
-    """words of the state column that begin a session (default: connected, online, on, up, 1, true and the like)"""
+    """words of the state column that begin an interval (default: connected, online, on, up, 1, true and the like)"""
     off_values: Names = ()
-    """words of the state column that end a session"""
+    """words of the state column that end an interval"""
     require: Names = ()
     """columns that must say yes (1, true, yes, on) for a row to count, as in charging"""
     time_format: Word = None
