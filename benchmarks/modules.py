@@ -30,7 +30,7 @@ from turns import Rate, Served, in_turns, median, ratio, timed
 import fedawe
 from fedawe.tasks import Classification, Data, ModuleNetwork
 from fedawe.tasks.base import Rule
-from fedawe.training.engines import Processes, better_stacked, cores
+from fedawe.training.engines import Processes, cores
 
 CLIENTS, STEPS, SECONDS = 100, 10, 0.7
 
@@ -115,7 +115,7 @@ def measured(name: str, turns: int, one_thread: bool = False) -> dict[str, Any]:
     task = Classification(Data("synthetic", x, y, x[:10], y[:10]), ModuleNetwork(load.make), parts)
     local = fedawe.Local(fedawe.Rate(0.05), STEPS, load.batch, batches=load.batches)
     torch.set_num_threads(1)
-    stacked = better_stacked(task, local, 0)
+    stacked = task.stacked
     engines = {n: Processes(task, local, n, load.active, task.initial(0), stacked) for n in {1, workers}}
     # One by one, few clients take as long for a step as many, and a turn is shorter.
     active = {n: load.active if stacked or n > 1 else load.by_hand for n in engines}

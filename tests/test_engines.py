@@ -1,12 +1,12 @@
 """Engines: the same numbers whoever computes them."""
 
 import dataclasses
-import itertools
 import json
 import os
 import platform
 import resource
-from types import SimpleNamespace
+import time
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -21,8 +21,8 @@ from fedawe.experiments.settings import Settings
 from fedawe.results import record as records
 from fedawe.tasks import Augment, Classification, Data, ModuleNetwork
 from fedawe.tasks.models import dense, paper
-from fedawe.training.engines import Inline, Processes, better_stacked, calibrate, cores, keep_freed_memory
-from fedawe.training.shares import STACK, groups, innovations
+from fedawe.training.engines import Inline, Processes, cores, keep_freed_memory
+from fedawe.training.shares import STACK, groups, innovations, is_stacked
 
 
 def images(clients=20, each=24, size=8, classes=4):
@@ -153,17 +153,7 @@ def test_divergence_names_the_client_whoever_computes_it(two):
         two.train(fedawe.Broadcast(task.initial(0).repeat(2, 1)), torch.tensor([3, 9]), 5, 0, torch.zeros(2))
 
 
-@pytest.mark.parametrize(("together", "better"), [(1, True), (1000, False)])
-def test_calibration_compares_the_time_per_client(monkeypatch, together, better):
-    """A clock of our own: three tries of `together` ticks for a group, then three of one tick for one client."""
-    lengths = [together] * 3 + [1] * 3
-    ticks = itertools.accumulate(itertools.chain.from_iterable((1, length) for length in lengths))
-    monkeypatch.setattr(calibrate, "time", SimpleNamespace(perf_counter=lambda: next(ticks)))
-    assert better_stacked(fedawe.classification(fedawe.digits(), "mlp"), fedawe.Local(batch=32), 0) is better
-    assert next(ticks, None) is None
-
-
-class Unstackable(nn.Module):
+class Branching(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.layer = nn.Linear(64, 10)
@@ -173,13 +163,86 @@ class Unstackable(nn.Module):
         return h if float(h.detach().sum()) > 1e9 else h * 1.0  # a branch on data: vmap cannot follow
 
 
-def test_calibration_copes_with_what_cannot_be_stacked():
-    from fedawe.tasks import ModuleNetwork
+class Noisy(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(64, 10)
 
+    def forward(self, x):
+        h = self.layer(x.flatten(1))
+        return h + 0.1 * torch.randn_like(h)
+
+
+def convolving(channels: int) -> Callable[[], nn.Module]:
+    layers = (nn.Conv2d(1, channels, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(channels * 64, 10))
+    return lambda: nn.Sequential(*layers)
+
+
+def normalised(inner: int) -> Callable[[], nn.Module]:
+    return lambda: nn.Sequential(
+        nn.Flatten(), nn.Linear(64, inner), nn.LayerNorm(inner), nn.GELU(), nn.Linear(inner, 10)
+    )
+
+
+@pytest.mark.parametrize(
+    ("make", "stacked"),
+    [
+        pytest.param(lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 4000), nn.ReLU(), nn.Linear(4000, 10)), True),
+        pytest.param(normalised(64), True),
+        pytest.param(normalised(2590), True),  # 199,440 parameters
+        pytest.param(normalised(2600), False),  # 200,210 parameters
+        pytest.param(convolving(4), True),  # without kernels
+        pytest.param(convolving(16), False),  # with kernels
+        pytest.param(
+            lambda: nn.Sequential(nn.Flatten(), *[nn.Linear(64, 64), nn.GELU()] * 60, nn.Linear(64, 10)), False
+        ),  # one layer, 60 times
+        pytest.param(Branching, False),
+        pytest.param(Noisy, False),
+    ],
+    ids=["dense", "small", "wide", "wider", "convolutions", "kernels", "deep", "branch", "noise"],
+)
+def test_small_networks_are_stacked_and_no_clock_decides(make, stacked, monkeypatch):
+    """Large ones are not, nor those that torch cannot stack, nor those that draw random numbers by themselves."""
+    monkeypatch.setattr(time, "perf_counter", None)
     data = fedawe.digits()
     parts = fedawe.dirichlet_partition(data.y_train, 20, 1.0, fedawe.rng(0, "partition"))
-    task = Classification(data, ModuleNetwork(Unstackable), parts)
-    assert better_stacked(task, fedawe.Local(batch=8), 0) is False
+    network = ModuleNetwork(make)
+    before = torch.get_rng_state()
+    task = Classification(data, network, parts)
+    assert task.stacked is stacked
+    assert torch.equal(torch.get_rng_state(), before)
+    assert is_stacked(task, fedawe.Local(batch=8)) is stacked
+    assert is_stacked(task, fedawe.Local(batch=8), asked=not stacked) is not stacked
+
+
+class Rows(fedawe.Quadratic):
+    """Says nothing of stacking, and can do several clients."""
+
+    stacked = None
+
+
+class FirstRow(Rows):
+    """Can do one client alone: the others receive what the first should."""
+
+    def gradients(self, x, batches, step):
+        return super().gradients(x, batches, step)[:1].expand_as(x)
+
+
+class Alone(Rows):
+    def batches(self, work):
+        assert len(work.A) == 1
+        return super().batches(work)
+
+
+@pytest.mark.parametrize(("kind", "stacked"), [(Rows, True), (FirstRow, False), (Alone, False)])
+def test_a_task_that_says_nothing_is_stacked_if_that_gives_the_same(kind, stacked):
+    task, local = kind(torch.arange(12.0).reshape(6, 2)), fedawe.Local(fedawe.Rate(0.1), steps=2)
+    assert is_stacked(task, local) is stacked
+    assert Inline(task, local).stacked is stacked
+    trace = fedawe.Trace(np.ones((3, 6), dtype=bool))
+    *_, last = fedawe.simulate(task, fedawe.FedAvg(), trace, local, seed=0)
+    *_, right = fedawe.simulate(fedawe.Quadratic(task.u), fedawe.FedAvg(), trace, local, seed=0)
+    torch.testing.assert_close(last.x, right.x)
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system does not bind processes to cores")

@@ -18,8 +18,8 @@ class Execution:
     """How runs are executed. None of it changes a result, except that `engine` may change its last bits."""
 
     engine: str = "auto"
-    """train clients one after another (one) or stacked into one computation (stacked); auto takes what is faster here.
-    ray, ray:HOST:PORT and ray://HOST:PORT train on a Ray cluster"""
+    """train clients one after another (one) or stacked into one computation (stacked); auto decides by the size of the
+    network. ray, ray:HOST:PORT and ray://HOST:PORT train on a Ray cluster"""
     workers: Whole = None
     """processes that share the clients of a round (default: all cores where rounds are long)"""
     jobs: int = 1

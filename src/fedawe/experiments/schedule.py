@@ -17,10 +17,11 @@ from fedawe.experiments.run import Progress, Run, Tell, Warn
 from fedawe.experiments.workers import at_once
 from fedawe.results import record as records
 from fedawe.results.record import Line, Record
-from fedawe.training.engines import Engine, Inline, Processes, best_workers, better_stacked, keep_freed_memory
+from fedawe.training.engines import Engine, Inline, Processes, best_workers, keep_freed_memory
 from fedawe.training.engines.ray_cluster import RayCluster
 from fedawe.training.engines.ray_engine import RayEngine
 from fedawe.training.engines.ray_runs import Errand, spread
+from fedawe.training.shares import STACK, is_stacked, one_step
 
 
 def run_all(
@@ -49,16 +50,18 @@ def run_all(
 
 
 def _stacked(folder: Folder, population: Population, execution: Execution) -> bool:
-    """How clients are grouped: as before, as asked for, or what is faster."""
+    """How clients are grouped: as before, as asked for, or as the task says; a step shows that they can be."""
     before = folder.stacked()
     asked = {"one": False, "stacked": True}.get(execution.engine)
     if before is not None and asked is not None and before != asked:
         was = "stacked" if before else "one"
         raise UserError(f"{folder.out} was begun with engine {was}, not {execution.engine}; choose another --out")
-    if before is not None or asked is not None:
-        return bool(before if asked is None else asked)
-    local = folder.experiment.local_of(next(iter(folder.experiment.algorithms)))
-    return better_stacked(population.task, local, population.seed)
+    if before is not None:
+        return before
+    task, local = population.task, folder.experiment.local_of(next(iter(folder.experiment.algorithms)))
+    stacked = is_stacked(task, local, asked)
+    one_step(task, local, population.seed, range(min(STACK if stacked else 1, task.clients)))
+    return stacked
 
 
 def _each(

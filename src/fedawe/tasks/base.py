@@ -93,7 +93,8 @@ class Task(ABC):
 
     clients      m: an attribute of the class or of the object, or a property
     metrics      what `evaluate` returns: titles, units, which direction is better, and which metric decides
-    stacked      whether several clients are trained faster at once than one after another
+    stacked      whether several clients are trained at once, as groups of rows of x, or one after another. None: at
+                 once, if a trial gives what each of them gives alone
     buffers      b: how many of the last numbers of a model are buffers, such as the running statistics of batch
                  normalisation, and not parameters. A model is then a vector [d + b]. Buffers are not trained:
                  `gradients` updates them in place, and the server averages them over the active clients
@@ -107,7 +108,7 @@ class Task(ABC):
     """
 
     metrics: tuple[Metric, ...] = ()
-    stacked: bool = False
+    stacked: bool | None = None
     buffers: int = 0
     layout: Layout | None = None
     frequencies: npt.NDArray[np.float64] | None = None

@@ -124,8 +124,11 @@ class Classification(Task):
         }
 
     def _stacked(self) -> bool:
-        """On a device every operation has a cost of its own, however little it computes."""
-        return self.computed.stacked or self.data.x_train.device.type != "cpu"
+        """As the executor says of two samples."""
+        x_train, network = self.data.x_train, self.network
+        rows = torch.arange(min(2, len(x_train)), device=x_train.device)
+        x = network.layout.vector(network.module.state_dict()).to(x_train.device)
+        return self.computed.stacked(x, self.data.inputs(x_train, rows), self.data.y_train[rows])
 
     def _metrics(self) -> tuple[Metric, ...]:
         """Those of the parts of the data that are evaluated; for text also the perplexity, which then decides."""

@@ -4,7 +4,7 @@ Shares depend on the task and on how clients are grouped, never on the engine, s
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -15,6 +15,7 @@ from fedawe.tasks.base import Task
 from fedawe.training.local import Local
 
 STACK = 16  # clients trained at once where that is the better way
+ALIKE = 1e-3  # relative to the largest number: more than rounding, and less than another client's data
 CACHED = 2**18  # numbers that a processor keeps at hand
 
 
@@ -148,6 +149,30 @@ def _shape(found: object) -> str:
     return f"{found.dtype} of shape {list(found.shape)}" if isinstance(found, Tensor) else f"a {type(found).__name__}"
 
 
+def is_stacked(task: Task, local: Local, asked: bool | None = None) -> bool:
+    """Whether several clients are trained at once: as asked for, or as the task says.
+
+    Where a task says nothing, they are if that gives what each gives alone, to rounding. No clock decides, so that the
+    same experiment is computed in the same way every time.
+    """
+    said = task.stacked if asked is None else asked
+    if said is not None:
+        return said
+    A = range(min(STACK, task.clients))
+    alone = torch.cat([one_step(task, local, 0, [i]) for i in A])
+    try:
+        together = one_step(task, local, 0, A)
+    except Exception:  # whatever a task of the user's own says of several clients
+        return False
+    return together.shape == alone.shape and bool((together - alone).abs().max() <= ALIKE * alone.abs().max())
+
+
+def one_step(task: Task, local: Local, seed: int, A: Sequence[int]) -> Tensor:
+    """What the clients A [k] come to in one step of round 0, trained together, [k, d]."""
+    X = task.initial(seed).repeat(len(A), 1)
+    return Share(0, len(A), list(A), 0, seed, [0] * len(A)).train(task, replace(local, steps=1, epochs=None), X).G
+
+
 def groups(k: int, d: int, stacked: bool) -> list[slice]:
     """How k clients of d parameters are put together: the same whoever computes them, so that the numbers are the same.
 
@@ -192,7 +217,7 @@ def innovations(
     `stacked` says whether several clients are trained at once; None leaves it to the task.
     """
     visits = torch.zeros_like(A) if visits is None else visits
-    return trained(task, local, Broadcast(X), A, t, seed, visits, task.stacked if stacked is None else stacked).G
+    return trained(task, local, Broadcast(X), A, t, seed, visits, is_stacked(task, local, stacked)).G
 
 
 def trained(

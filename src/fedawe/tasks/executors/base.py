@@ -17,9 +17,11 @@ class Executor(Protocol):
 
     name: str  # as users write it
     why: str  # a clause that says why this one was chosen
-    stacked: bool  # whether several clients at once are the better way on any processor
     random: bool  # whether training draws something, and wants a seed for every client and step
     mixes: bool  # whether the samples of a batch may have an influence on each other, so that none may be padding
+
+    def stacked(self, x: Tensor, inputs: Tensor, targets: Tensor) -> bool:
+        """Whether several clients are trained at once: decided by x [d + b] and a few samples, never by a clock."""
 
     def outputs(self, x: Tensor, inputs: Tensor) -> Tensor:
         """What the network x [d + b] gives for inputs [N, ...] in evaluation, [N, ...]."""

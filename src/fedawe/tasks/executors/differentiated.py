@@ -1,5 +1,6 @@
 """Gradients by autograd, for one client, or for several at once under vmap."""
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -8,6 +9,7 @@ from functools import partial
 import torch
 from torch import Tensor
 from torch.func import grad, vmap
+from torch.utils.flop_counter import FlopCounterMode
 
 from fedawe.core.errors import UserError
 from fedawe.tasks.executors.base import Batch, Kept, Loss
@@ -17,10 +19,16 @@ from fedawe.tasks.layout import Layout
 UNSTACKED = ("vmap", "expected scalar type")
 
 
+# A step of a small network takes as long as its calls of functions, which several clients share. A step of a large one
+# takes as long as its products, and one client at a time has the better kernels. Measured for 24 networks.
+LIGHT = 1_000_000  # floating-point operations of a training step for each sample
+SMALL = 200_000  # parameters; those of several clients do not stay in the cache if there are more
+
+
 class Differentiated(ABC):
     """What the executors that use autograd have in common."""
 
-    stacked = False
+    light = LIGHT  # up to so many operations of a sample several clients are trained at once
 
     def __init__(self, layout: Layout, frozen: frozenset[str], loss: Loss) -> None:
         self.layout, self.frozen, self.per_sample = layout, frozen, loss
@@ -52,6 +60,36 @@ class Differentiated(ABC):
     @abstractmethod
     def draw(self, x: Tensor, inputs: Tensor, seeds: Sequence[int] | None) -> list[Tensor]:
         """Whatever the clients draw for one step, [k, ...] each."""
+
+    def stacked(self, x: Tensor, inputs: Tensor, targets: Tensor) -> bool:
+        """On a device always, where every operation has a cost of its own; on a processor if the network is small.
+
+        Not if torch cannot stack its clients, or would draw under one seed what each of them draws under its own.
+        """
+        if not self.stackable or (x.device.type == "cpu" and self.d > SMALL):
+            return False
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch says which functions it does not compute at once
+            try:
+                operations, drew = self._tried(x, inputs, targets)
+                if drew or (x.device.type == "cpu" and operations > self.light * len(inputs)):
+                    return False
+                two = [torch.stack([each, each]) for each in (x, inputs, targets)]
+                self.gradients(two[0], (two[1], two[2], x.new_ones(2, len(inputs)), [0, 0]), {})
+            except Exception:  # what is wrong with the network is told when it is trained
+                return False
+        return self.stackable
+
+    def _tried(self, x: Tensor, inputs: Tensor, targets: Tensor) -> tuple[int, bool]:
+        """The floating-point operations of one training step, and whether the network drew from torch's generators."""
+        drawn = [each[0] for each in self.draw(x[None], inputs[None], [0])]
+        row, kept = x[: self.d].detach().requires_grad_(), self.fresh(x)
+        with self.seeded(0, x.device), torch.enable_grad(), FlopCounterMode(display=False) as counter:
+            before = _generator_state(x.device)
+            loss, _ = self.loss(row, x[self.d :], kept, inputs, targets, x.new_ones(len(inputs)), *drawn, alone=False)
+            torch.autograd.grad(loss, row)
+            drew = not torch.equal(before, _generator_state(x.device))
+        return counter.get_total_flops(), drew
 
     @contextmanager
     def seeded(self, seed: int, device: torch.device) -> Iterator[None]:
@@ -119,6 +157,10 @@ def step(loss: Tensor, parameters: Sequence[Tensor], rate: float) -> None:
     pairs = [(parameter, each) for parameter, each in zip(parameters, steps, strict=True) if each is not None]
     with torch.no_grad():
         torch._foreach_sub_([parameter for parameter, _ in pairs], [each for _, each in pairs], alpha=rate)
+
+
+def _generator_state(device: torch.device) -> Tensor:
+    return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
 
 
 def checked_loss(loss: Loss, outputs: Tensor, targets: Tensor) -> Tensor:

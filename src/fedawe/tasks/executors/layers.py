@@ -8,12 +8,14 @@ from torch.nn import functional
 
 from fedawe.tasks.executors.base import Batch, Kept, Loss, masks, rounded_to
 from fedawe.tasks.executors.chain import Chain
-from fedawe.tasks.executors.differentiated import Differentiated, explained, step
+from fedawe.tasks.executors.differentiated import LIGHT, Differentiated, explained, step
 from fedawe.tasks.executors.joining import CONVOLUTIONS, Joining
 from fedawe.tasks.executors.program import Program, batch_norm, group_norm
 from fedawe.tasks.executors.recurrent import by_kernels
 from fedawe.tasks.executors.sequences import lstm
 from fedawe.tasks.layout import Layout
+
+LIGHT_KERNELS = 50_000  # in the place of LIGHT, where kernels compute the convolutions of one client
 
 Named = dict[str | None, Tensor | None]
 
@@ -39,6 +41,7 @@ class Layers(Differentiated):
         kernels = Joining(program, shapes).joined()
         self.joined = by_kernels(kernels or program) or kernels  # for one client on a processor, in float32
         convolves = self.joined is not None and any(node.function in CONVOLUTIONS for node in self.joined.nodes)
+        self.light = LIGHT_KERNELS if convolves else LIGHT
         self.blocks = not convolves and program.suits_blocks(lambda name: shapes[name][0])
         self.trained = frozenset(each.name for each in layout.ordered if each.kind == "parameter") - frozen
         self.chain = Chain(self.joined, self.trained) if self.joined is not None and not self.blocks else None

@@ -8,7 +8,7 @@ from torch import Tensor
 from fedawe.algorithms.exchange import Broadcast, Upload
 from fedawe.tasks.base import Metrics, Task
 from fedawe.training.local import Local
-from fedawe.training.shares import trained
+from fedawe.training.shares import is_stacked, trained
 
 
 class Engine(Protocol):
@@ -65,4 +65,4 @@ class Inline:
         """Nothing to give back."""
 
     def use(self, task: Task, local: Local, stacked: bool | None = None) -> None:
-        self.task, self.local, self.stacked = task, local, task.stacked if stacked is None else stacked
+        self.task, self.local, self.stacked = task, local, is_stacked(task, local, stacked)

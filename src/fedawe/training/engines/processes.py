@@ -21,7 +21,7 @@ from fedawe.training.engines.base import Divisible
 from fedawe.training.engines.memory import keep_freed_memory
 from fedawe.training.engines.start import context, start
 from fedawe.training.local import Local
-from fedawe.training.shares import Share, shares, upload
+from fedawe.training.shares import Share, is_stacked, shares, upload
 
 Job = tuple[Any, ...]
 
@@ -74,7 +74,7 @@ class Processes:
 
     def use(self, task: Task, local: Local, stacked: bool | None = None) -> None:
         """From now on this task; its data goes to shared memory once, whoever reads it."""
-        self.task, self.local, self.stacked = task, local, task.stacked if stacked is None else stacked
+        self.task, self.local, self.stacked = task, local, is_stacked(task, local, stacked)
         message = _by_value(("use", task, local))
         for pipe in self.pipes:
             self._send(pipe, message)

@@ -16,7 +16,7 @@ from fedawe.training.engines.ray_actors import Actor, Actors
 from fedawe.training.engines.ray_cluster import RayCluster, imported
 from fedawe.training.engines.ray_store import Array, Store, pack, unpack
 from fedawe.training.local import Local
-from fedawe.training.shares import Share, shares, upload
+from fedawe.training.shares import Share, is_stacked, shares, upload
 
 # Bytes of models of earlier rounds that stay in the cluster, since some client will start from them again.
 SPARE = 2**28
@@ -116,7 +116,7 @@ class RayEngine:
 
     def use(self, task: Task, local: Local, stacked: bool | None = None) -> None:
         """From now on this task; of its data only what is not there yet is sent."""
-        self.local, self.stacked = local, task.stacked if stacked is None else stacked
+        self.local, self.stacked = local, is_stacked(task, local, stacked)
         if task is not self.task:
             self.packed = [self.data[name] for name in self.data.put(pack(task))]
             self.task = task
