@@ -269,7 +269,30 @@ def simulated(algorithm, resume):
     return fedawe.simulate(QUADRATIC, algorithm, THREE, fedawe.Local(), seed=0, resume=resume)
 
 
+def experiment(**changes):
+    made = {"task": QUADRATIC, "algorithms": {"FedAvg": fedawe.FedAvg()}, "availability": THREE, **changes}
+    return fedawe.Experiment(**made, local=fedawe.Local(fedawe.Rate(0.1), steps=1))
+
+
+class Twice(fedawe.Quadratic):
+    metrics = (fedawe.Metric("loss"), fedawe.Metric("loss", better="lower"))
+
+
 CALLS = [
+    (lambda: experiment().run(None), "out is None; expected the path of a folder"),
+    (lambda: experiment().run("x", tell=None), "tell is None; expected a function of one argument"),
+    (lambda: experiment().run("x", warn=3), "warn is 3; expected a function of one argument"),
+    (lambda: experiment().run("x", engine=None), "engine is None; expected auto, one, stacked"),
+    (lambda: experiment(task=Twice(torch.zeros(3, 1))).run("x"), "has two metrics that are called loss"),
+    (lambda: fedawe.load(None), "folder is None; expected the path of a folder"),
+    (
+        lambda: fedawe.simulate(QUADRATIC, fedawe.FedAvg(), THREE, fedawe.Local(), seed=None),
+        "a seed is a whole number from 0, not None",
+    ),
+    (
+        lambda: fedawe.simulate(QUADRATIC, fedawe.FedAvg(), THREE, fedawe.Local(), seed=0, engine="one"),
+        "engine is 'one'; expected an engine, as in fedawe.training.engines.Inline(task, local)",
+    ),
     (
         lambda: simulated(fedawe.FedAWE(), fedawe.FedAWE().init(torch.zeros(1), 7)),
         "resume has 7 clients and 1 parameters",
@@ -346,8 +369,10 @@ CALLS = [
 
 
 @pytest.mark.parametrize(("call", "said"), CALLS, ids=[said for _, said in CALLS])
-def test_a_mistaken_call(call, said):
+def test_a_mistaken_call(call, said, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(ValueError) as refused:
         call()
     assert said in str(refused.value)
     assert "\n" not in str(refused.value)
+    assert not list(tmp_path.iterdir())

@@ -42,6 +42,13 @@ def remove_unfinished(folder: Path) -> None:
             part.unlink(missing_ok=True)
 
 
+def as_folder(given: Any, name: str) -> Path:
+    """What a caller gives as the path of a folder; refused if it is something else."""
+    if not isinstance(given, str | os.PathLike):
+        raise UserError(f"{name} is {given!r}; expected the path of a folder, as in 'runs/x'")
+    return Path(given)
+
+
 def new_folder(path: Path) -> Path:
     """The folder, made if need be."""
     try:

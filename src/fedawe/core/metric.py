@@ -102,6 +102,9 @@ def as_metrics(found: Any, where: str) -> tuple[Metric, ...]:
             f"{where} {'has' if several else 'is'} a {type(odd[0]).__name__}; expected a tuple of metrics, as in "
             "(fedawe.Metric('loss', better='lower'),)"
         )
+    names = [each.name for each in found]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise UserError(f"{where} has two metrics that are called {twice[0]}; give each a name of its own")
     return tuple(found)
 
 

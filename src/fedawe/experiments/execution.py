@@ -49,7 +49,7 @@ class Execution:
 
         from fedawe.training.engines.ray_cluster import FORMS, reach
 
-        if self.engine not in ("auto", "one", "stacked") and self.cluster is None:
+        if not isinstance(self.engine, str) or (self.engine not in ("auto", "one", "stacked") and self.cluster is None):
             raise UserError(f"engine is {self.engine!r}; expected auto, one, stacked, {FORMS}")
         for name in ("jobs", "checkpoint_every", *(["workers"] if self.workers is not None else [])):
             value = getattr(self, name)

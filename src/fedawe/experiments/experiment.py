@@ -5,10 +5,10 @@ import os
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from fedawe.core.errors import UserError
+from fedawe.core.files import as_folder
 from fedawe.experiments.definition import Definition
 from fedawe.experiments.execution import Execution
 from fedawe.experiments.results import Results, load
@@ -72,9 +72,13 @@ class Experiment(Definition):
             raise UserError(f"trackers is a {type(trackers).__name__}; expected a list, as in trackers=[...]")
         if unfit := [each for each in trackers if not isinstance(each, Tracker)]:
             raise UserError(f"a tracker is a {type(unfit[0]).__name__}; expected an object of a fedawe.Tracker")
-        tracking = Tracking(Path(out), trackers, self.is_evaluated, warn)
+        for name, given in (("tell", tell), ("warn", warn)):
+            if not callable(given):
+                raise UserError(f"{name} is {given!r}; expected a function of one argument, as print is")
+        folder = as_folder(out, "out")
+        tracking = Tracking(folder, trackers, self.is_evaluated, warn)
         tell = tracking.telling(tell)
         with one_thread(), closing(tracking):  # one thread a process: many small products want no more
-            for record in run_all(self, Path(out), Execution(**execution), command=command, tell=tell, warn=warn):
+            for record in run_all(self, folder, Execution(**execution), command=command, tell=tell, warn=warn):
                 tracking.ended(record)
         return load(out)

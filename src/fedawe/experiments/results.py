@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedawe.core.errors import UserError
+from fedawe.core.files import as_folder
 from fedawe.results import folder as folders
 from fedawe.results.choice import Choice
 from fedawe.results.frame import each, frame
@@ -81,7 +82,7 @@ class Results:
 
 def load(folder: str | os.PathLike[str]) -> Results:
     """Read the folder of an experiment or of a deployment, and return its results."""
-    found = folders.load_all(Path(folder))
+    found = folders.load_all(as_folder(folder, "folder"))
     if len(found) > 1:
         names = ", ".join(str(runs.path) for runs in found[:3]) + (", ..." if len(found) > 3 else "")
         raise UserError(

@@ -63,6 +63,10 @@ def simulate(
     algorithm chooses clients without counting how often each was active, its own state is `state.own`, beside a count.
     """
     _check_kinds(algorithm, trace, local)
+    if not is_whole(seed) or seed < 0:
+        raise UserError(f"a seed is a whole number from 0, not {seed!r}")
+    if engine is not None and not hasattr(engine, "train"):
+        raise UserError(f"engine is {engine!r}; expected an engine, as in fedawe.training.engines.Inline(task, local)")
     check_clients(task)
     if trace.clients != task.clients:
         raise UserError(f"the trace has {trace.clients} clients, the task {task.clients}")
