@@ -152,13 +152,13 @@ def _shape(found: object) -> str:
 def is_stacked(task: Task, local: Local, asked: bool | None = None) -> bool:
     """Whether several clients are trained at once: as asked for, or as the task says.
 
-    Where a task says nothing, they are if that gives what each gives alone, to rounding. No clock decides, so that the
-    same experiment is computed in the same way every time.
+    Where a task says nothing, they are if two of them give together what each gives alone, to rounding. No clock
+    decides, so that the same experiment is computed in the same way every time.
     """
     said = task.stacked if asked is None else asked
     if said is not None:
         return said
-    A = range(min(STACK, task.clients))
+    A = range(min(2, task.clients))
     alone = torch.cat([one_step(task, local, 0, [i]) for i in A])
     try:
         together = one_step(task, local, 0, A)
