@@ -1,12 +1,12 @@
 """Points of SVHN on the map of results/map.py: what the audit says of fleets, and what rules gain there over FedAvg.
 
-The accuracies are those that conv.py, neighbours.py and fleets.py have kept; only the audit of the paper's sine is
-computed here.
+The accuracies are those that conv.py, neighbours.py and fleets.py have kept; only the audits of the paper's dynamics
+are computed here.
 
-usage: python results/svhn.py audit    audit the sine, and write the table to results/svhn and docs/map.md
+usage: python results/svhn.py audit    audit the dynamics, and write the table to results/svhn and docs/map.md
        python results/svhn.py          write the table anew from what is kept
 
-For the first, SVHN must have been added with `fedawe data`.
+For the first, SVHN and CIFAR-10 must have been added with `fedawe data`.
 """
 
 import sys
@@ -29,23 +29,37 @@ from fedawe.results.standings import paired
 
 KEPT = Path(__file__).parent / "svhn"
 BASELINE = "fedavg"
+TITLES = {"svhn": "SVHN", "cifar10": "CIFAR-10"}
 RULES = ("fedau", "fedawe:clip=0.5", "mifa", "fedvarp", "f3ast", "fedavg-known")
 Accuracies = Mapping[str, BySeed]  # by algorithm: percent by seed
 
 
+def runs() -> pd.DataFrame:
+    """Those with the paper's network at 16 x 16 pixels."""
+    frame = pd.read_csv(conv.KEPT / "evaluations.csv.gz")
+    return frame[frame.folder == "conv"]
+
+
 def audited() -> pd.DataFrame:
-    """The bias and the label bias of FedAvg, and the advice, for every seed after more and more rounds of the sine."""
-    rows = []
-    settings = replace(neighbours.FINAL, dynamics=conv.DYNAMICS, rounds=max(conv.HORIZONS))
-    for seed in neighbours.FINAL_SEEDS:
+    """The bias and the label bias of FedAvg, and the advice, for every fleet and seed that FedAvg has a whole run of.
+
+    Of the sine on SVHN also after fewer rounds.
+    """
+    rows, last = [], max(conv.HORIZONS)
+    frame = runs()
+    whole = frame[(frame.label == conv.variants("equal")[BASELINE].label) & (frame.status == "complete")]
+    for data, dynamics, seed in whole[["data", "dynamics", "seed"]].drop_duplicates().itertuples(index=False):
+        settings = replace(neighbours.FINAL, task=data, dynamics=dynamics, rounds=last)
         population = experiment_of(settings, [BASELINE], (seed,)).population(seed)
         labels = np.asarray(population.task.frequencies)
-        for rounds in conv.HORIZONS:
+        for rounds in conv.HORIZONS if (data, dynamics) == (conv.DATA, conv.DYNAMICS) else (last,):
             trace = population.trace.first(rounds)
             found = audit(trace)
             influence = found.influences[BASELINE]
             rows.append(
                 {
+                    "data": data,
+                    "dynamics": dynamics,
                     "seed": seed,
                     "rounds": rounds,
                     "bias": influence.among(np.asarray(trace.on.any(0))),
@@ -61,6 +75,7 @@ def row(where: Mapping[str, object], said: pd.DataFrame, found: Accuracies) -> d
     base = found[BASELINE]
     return {
         **where,
+        "seeds": len(base),
         "bias (%)": f"{100 * said.bias.mean():.1f}",
         "label bias (%)": f"{100 * said.label_bias.mean():.1f}",
         "the audit advises": named(said.advice.value_counts().index),
@@ -72,6 +87,16 @@ def row(where: Mapping[str, object], said: pd.DataFrame, found: Accuracies) -> d
 def named(advice: Iterable[str]) -> str:
     """Algorithms as people write them."""
     return ", ".join(NAMES[name] for name in advice)
+
+
+def said_of(audits: pd.DataFrame, data: str, dynamics: str) -> pd.DataFrame:
+    """What the audit says of the paper's dynamics on a data set."""
+    return audits[(audits["data"] == data) & (audits.dynamics == dynamics)]
+
+
+def fleet(data: str, dynamics: str) -> str:
+    """The paper's dynamics on a data set, in words."""
+    return f"the paper's {dynamics}" + ("" if data == conv.DATA else f", {TITLES[data]}")
 
 
 def title(rule: str) -> str:
@@ -97,20 +122,19 @@ def of_small(frame: pd.DataFrame, trials: pd.DataFrame, rules: Iterable[str] = (
 
 
 def table(audits: pd.DataFrame) -> list[dict[str, object]]:
-    """The paper's sine by rounds and network, and the recorded phones."""
-    network = conv.of_size(pd.read_csv(conv.KEPT / "evaluations.csv.gz"), "conv")
+    """The paper's sine by rounds and network, its other dynamics and data, and the recorded phones."""
+    network = runs()
     small = pd.read_csv(neighbours.KEPT / "evaluations.csv.gz")
     phones = pd.read_csv(fleets.KEPT / "evaluations.csv.gz")
     of_phones = pd.read_csv(fleets.KEPT / "audit.csv")
-    rows = [
-        row(
-            {"fleet": "the paper's sine", "network": "the paper's", "rounds": rounds},
-            audits[audits["rounds"] == rounds],
-            of_conv(network, rounds),
-        )
-        for rounds in conv.HORIZONS
-    ]
+    rows = []
+    for data, dynamics in ((conv.DATA, conv.DYNAMICS), *conv.other_fleets(network)):
+        ran, heard = conv.of_size(network, "conv", data, dynamics), said_of(audits, data, dynamics)
+        for rounds in sorted(heard["rounds"].unique()):
+            where = {"fleet": fleet(data, dynamics), "network": "the paper's", "rounds": rounds}
+            rows.append(row(where, heard[heard["rounds"] == rounds], of_conv(ran, rounds)))
     rounds = neighbours.FINAL.rounds
+    audits = said_of(audits, conv.DATA, conv.DYNAMICS)
     sine = of_small(small[small.folder == "sine"], small[small.folder == "sine-search"])
     where = {"fleet": "the paper's sine", "network": "small", "rounds": rounds}
     rows.append(row(where, audits[audits["rounds"] == rounds], sine))

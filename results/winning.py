@@ -70,8 +70,8 @@ def table() -> list[dict[str, object]]:
     for data, dynamics in conv.other_fleets(frame):
         runs = conv.of_size(frame, "conv", data, dynamics)
         if {OURS, BASELINE} <= of_conv(runs, "equal").keys():
-            named = {"svhn": "SVHN", "cifar10": "CIFAR-10"}[data]
-            rows.append(of_runs(f"the paper's at 16 x 16 pixels, {named}, {dynamics}, 2000", runs, "equal"))
+            where = f"the paper's at 16 x 16 pixels, {svhn.TITLES[data]}, {dynamics}, 2000"
+            rows.append(of_runs(where, runs, "equal"))
     rows.append(of_runs("the paper's at 32 x 32 pixels, SVHN, sine, 500", conv.of_size(frame, "paper"), "equal"))
     small = pd.read_csv(neighbours.KEPT / "evaluations.csv.gz")
     for fleet, said in (("sine", "sine"), ("phones", "a recorded trace of phones")):
