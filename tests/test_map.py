@@ -1,5 +1,6 @@
 """What docs/map.md shows is what lies in results/map, and that follows from the evaluations that lie there too."""
 
+from itertools import product
 from pathlib import Path
 from types import ModuleType
 
@@ -13,6 +14,7 @@ from fedawe.audit import audit
 
 ROOT = Path(__file__).parent.parent
 KEPT = ROOT / "results" / "map"
+DYNAMICS = ("stationary", "staircase", "interleaved")
 PAGE = (ROOT / "docs" / "map.md").read_text(encoding="utf-8")
 
 
@@ -50,8 +52,9 @@ def test_the_points_of_svhn_follow_from_what_is_kept() -> None:
     assert script.markdown(made) == points()
     assert sorted(said.seed.unique()) == [3, 4, 6]
     horizons = (ROOT / "results" / "conv" / "horizons.md").read_text(encoding="utf-8")
+    sine = said[(said["data"] == "svhn") & (said.dynamics == "sine")]
     for row in made[:4]:
-        own = 100 * said[said["rounds"] == row["rounds"]][["bias", "label_bias"]].mean()
+        own = 100 * sine[sine["rounds"] == row["rounds"]][["bias", "label_bias"]].mean()
         assert (row["bias (%)"], row["label bias (%)"]) == (f"{own.bias:.1f}", f"{own.label_bias:.1f}")
         for name in ("FedAU", "MIFA", "FedVARP", "F3AST", "FedAvg-known"):
             (line,) = (
@@ -60,7 +63,13 @@ def test_the_points_of_svhn_follow_from_what_is_kept() -> None:
                 if one.startswith(f"| equal rates | {name} | 0.1 | {row['rounds']} |")
             )
             assert f"| {str(row[name]).strip('*')} (" in line
-    for row, page in zip(made[4:], ("neighbours/sine", "fleets/untied", "fleets/tied"), strict=True):
+    others = said[(said["data"] != "svhn") | (said.dynamics != "sine")].set_index(["data", "dynamics"])
+    for row, fleet in zip(made[4:8], (*product(["svhn"], DYNAMICS), ("cifar10", "sine")), strict=True):
+        assert row["fleet"] == f"the paper's {fleet[1]}" + (", CIFAR-10" if fleet[0] == "cifar10" else "")
+        assert (row["seeds"], row["rounds"]) == (1, 2000)
+        own = 100 * others.loc[[fleet], ["bias", "label_bias"]].mean()
+        assert (row["bias (%)"], row["label bias (%)"]) == (f"{own.bias:.1f}", f"{own.label_bias:.1f}")
+    for row, page in zip(made[8:], ("neighbours/sine", "fleets/untied", "fleets/tied"), strict=True):
         lines = (ROOT / "results" / f"{page}.md").read_text(encoding="utf-8").splitlines()
         for rule, name in {
             "mifa": "MIFA",

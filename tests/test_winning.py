@@ -27,9 +27,9 @@ def differences(table: str, name: str = "algorithm") -> dict[str, str]:
 @pytest.mark.parametrize(
     ("table", "rates", "where"),
     [
-        ("conv/paper.md", "the paper's", "the paper's at 16 x 16"),
-        ("conv/equal.md", "equal", "the paper's at 16 x 16"),
-        ("conv/tuned.md", "searched for", "the paper's at 16 x 16"),
+        ("conv/paper.md", "the paper's", "the paper's at 16 x 16 pixels, SVHN, sine"),
+        ("conv/equal.md", "equal", "the paper's at 16 x 16 pixels, SVHN, sine"),
+        ("conv/tuned.md", "searched for", "the paper's at 16 x 16 pixels, SVHN, sine"),
         ("neighbours/sine.md", "searched for", "one hidden layer, SVHN, sine"),
         ("neighbours/phones.md", "searched for", "one hidden layer, SVHN, a recorded trace of phones"),
     ],
@@ -44,6 +44,18 @@ def test_its_differences_are_those_of_other_tables(table: str, rates: str, where
     assert row["FedAWE minus FedAvg"] == theirs.get("fedawe:clip=0.5", theirs.get("fedawe"))
     name, _, difference = row["most accurate, minus FedAvg"].partition(", ")
     assert theirs[name.lower()] == difference
+
+
+def test_other_dynamics_and_data_are_those_of_their_table() -> None:
+    found = scripts.rows((scripts.RESULTS / "conv" / "others.md").read_text(encoding="utf-8"))
+    names = {"svhn": "SVHN", "cifar10": "CIFAR-10"}
+    for fleet in {(row["data"], row["dynamics"]) for row in found}:
+        theirs = {row["algorithm"]: row["minus FedAvg"] for row in found if (row["data"], row["dynamics"]) == fleet}
+        where = f"the paper's at 16 x 16 pixels, {names[fleet[0]]}, {fleet[1]}, 2000"
+        (row,) = (row for row in ROWS if row["network, data, availability, rounds"] == where)
+        assert row["FedAWE minus FedAvg"] == theirs["FedAWE"]
+        name, _, difference = row["most accurate, minus FedAvg"].partition(", ")
+        assert theirs[name] == difference
 
 
 def test_algorithms_with_fewer_seeds_than_fedavg_are_not_compared(script: ModuleType) -> None:
