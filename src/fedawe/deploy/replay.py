@@ -36,6 +36,8 @@ WITHOUT_DATA = "a replay has no data: only the client app of a federation can tr
 class Recorded(Task):
     """The clients of a federation, which only its client app can train, as a task for the simulator."""
 
+    stacked = False
+
     def __init__(self, x0: Tensor, layout: Layout, clients: int) -> None:
         self.x0, self.layout, self.buffers, self.m = x0, layout, layout.buffers, clients
 
