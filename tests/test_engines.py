@@ -307,6 +307,27 @@ def test_buffers_count_beside_parameters_and_hide_nothing():
         assert is_stacked(task, fedawe.Local(fedawe.Rate(0.1))) is False
 
 
+def test_small_gradients_are_not_lost_in_the_rounding_of_a_step():
+    """A step of 1e-7 from a model of size 1 has no digit that is right: the gradients themselves tell."""
+
+    class Small(Rows):
+        def initial(self, seed):
+            return torch.ones(2000)
+
+        def gradients(self, x, batches, step):
+            """As sums of several clients in another order than that of one: rounded otherwise."""
+            g = 1e-6 * super().gradients(x, batches, step)
+            return g * (1 + 1e-4) if len(x) > 1 else g
+
+    class SmallFirst(Small):
+        def gradients(self, x, batches, step):
+            return super().gradients(x, batches, step)[:1].expand_as(x)
+
+    u = torch.linspace(0, 1, 8000).reshape(4, 2000)
+    assert is_stacked(Small(u), fedawe.Local()) is True
+    assert is_stacked(SmallFirst(u), fedawe.Local()) is False
+
+
 def test_a_large_task_that_says_nothing_is_not_tried():
     class Large(Rows):
         def gradients(self, x, batches, step):

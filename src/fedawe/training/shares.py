@@ -172,15 +172,22 @@ def _can_be_stacked(task: Task, local: Local) -> bool:
         x = task.initial(0)
         if x.device.type == "cpu" and len(x) > SMALL:
             return False
-        d = len(x) - task.buffers
-        X = x.repeat(len(A), 1)
-        X[:, :d] += torch.from_numpy(0.1 * rng(0, "trial").normal(size=(len(A), d))).to(x)
+        X = around(x, len(A), task.buffers)
         with torch.random.fork_rng(devices=[x.device] if x.device.type == "cuda" else []):
             alone = [_tried(task, plain, [i], X[n : n + 1]) for n, i in enumerate(A)]
             together = _tried(task, plain, A, X)
-        return all(map(_alike, together, (torch.cat(rows) for rows in zip(*alone, strict=True))))
+        rounding = 4 * torch.finfo(x.dtype).eps * X.abs().amax(1)  # of a step, whose length may be far less      [k]
+        slack = (rounding, rounding, torch.zeros_like(rounding))
+        return all(map(_alike, together, (torch.cat(rows) for rows in zip(*alone, strict=True)), slack))
     except Exception:  # whatever a task of the user's own says of several clients, or of one that is never active
         return False
+
+
+def around(x: Tensor, k: int, buffers: int) -> Tensor:
+    """k models that differ in their parameters, each about as far from x [d + b] as training might go, [k, d + b]."""
+    X, d = x.repeat(k, 1), len(x) - buffers
+    X[:, :d] += torch.from_numpy(0.1 * rng(0, "trial").normal(size=(k, d))).to(x)
+    return X
 
 
 def _tried(task: Task, local: Local, A: Sequence[int], X: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -191,11 +198,11 @@ def _tried(task: Task, local: Local, A: Sequence[int], X: Tensor) -> tuple[Tenso
     return answer.G[:, :d], answer.G[:, d:], answer.gradient
 
 
-def _alike(found: Tensor, right: Tensor) -> bool:
-    """Whether rows [k, n] are the same to rounding."""
+def _alike(found: Tensor, right: Tensor, slack: Tensor) -> bool:
+    """Whether rows [k, n] are the same to rounding, and to the slack [k]."""
     if found.shape != right.shape:
         return False
-    return right.numel() == 0 or bool(((found - right).abs().amax(1) <= ALIKE * right.abs().amax(1)).all())
+    return right.numel() == 0 or bool(((found - right).abs().amax(1) <= ALIKE * right.abs().amax(1) + slack).all())
 
 
 def one_step(task: Task, local: Local, seed: int, A: Sequence[int]) -> Tensor:
