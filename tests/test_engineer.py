@@ -304,6 +304,73 @@ def test_an_outage_that_goes_on_is_no_departure(tmp_path):
     assert describe(log.trace, log.clock).together.outages
 
 
+def states(hours, *clients):
+    """A log of events in which clients (name, first, end, offline) connect in every third hour of [first, end), for an
+    hour, and say that they are offline at the hours `offline`."""
+    rows = []
+    for name, first, end, offline in clients:
+        for hour in range(hours):
+            at = datetime.fromtimestamp(MONDAY + 3600 * hour, UTC).isoformat()
+            if first <= hour < end and hour % 3 < 2:
+                rows.append(f"{name},{at},{'online' if hour % 3 == 0 else 'offline'}")
+            elif hour in offline:
+                rows.append(f"{name},{at},offline")
+    return "client,timestamp,state\n" + "\n".join(rows) + "\n"
+
+
+def test_an_event_of_any_kind_shows_that_a_client_is_enrolled(tmp_path):
+    """Silent is who is in no event: to be offline is to belong to the fleet."""
+    hours, everyone = 7 * 24, [(f"c{n}", 0, 7 * 24, ()) for n in range(8)]
+    (tmp_path / "log.csv").write_text(
+        states(
+            hours,
+            *everyone,
+            ("early", 72, hours, range(0, 72)),
+            ("late", 72, hours, ()),
+            ("later", 72, hours, (48, 49)),
+            ("gone", 0, 72, ()),
+            ("goner", 0, 72, (95,)),
+            ("stayed", 0, 72, range(72, hours)),
+        )
+    )
+    log = logs.read(tmp_path / "log.csv", round_length="1h")
+    found = {one.kind: one for one in log.findings}
+    windows = {}
+    for name in ("early", "late", "later", "gone", "goner", "stayed"):
+        known = np.flatnonzero(log.trace.known[:, log.clients.index(name)])
+        windows[name] = (int(known[0]), int(known[-1]) + 1)
+    T = log.trace.rounds
+    assert windows == {
+        "early": (0, T),
+        "late": (72, T),
+        "later": (0, T),  # its first event is an end: it was available since the log began
+        "gone": (0, 70),
+        "goner": (0, 95),
+        "stayed": (0, T),
+    }
+    assert (found["enrolled late"].count, found["left"].count) == (1, 2)
+    later = logs.read(tmp_path / "log.csv", round_length="1h", since="2024-04-30", until="2024-05-04")
+    known = {name: later.trace.known[:, n] for n, name in enumerate(later.clients)}
+    assert known["early"].all()
+    assert known["stayed"].all()
+    assert int(known["late"].argmax()) == 48
+
+
+def test_an_interval_between_two_rounds_shows_that_a_client_is_enrolled(tmp_path):
+    rows = ["client,start,end"]
+    for name, first, end in (*((f"c{n}", 0, 168) for n in range(8)), ("stayed", 0, 72), ("gone", 0, 72)):
+        for hour in range(168):
+            start = datetime.fromtimestamp(MONDAY + 3600 * hour, UTC)
+            if first <= hour < end and hour % 3 == 0:
+                rows.append(f"{name},{start.isoformat()},{start.replace(minute=50).isoformat()}")
+            elif name == "stayed" and hour % 3 == 0:
+                rows.append(f"{name},{start.replace(minute=10).isoformat()},{start.replace(minute=50).isoformat()}")
+    (tmp_path / "log.csv").write_text("\n".join(rows) + "\n")
+    log = logs.read(tmp_path / "log.csv", round_length="1h")
+    assert log.trace.known[:, log.clients.index("stayed")][:166].all()
+    assert not log.trace.known[70:, log.clients.index("gone")].any()
+
+
 def test_rare_clients_are_not_called_late(tmp_path):
     """Memoryless clients, some seen a few times only: hardly any may be taken for one that enrolled late or left."""
     on = np.random.default_rng(0).random((DAY * 14, 200)) < np.geomspace(0.001, 0.2, 200)

@@ -19,7 +19,7 @@ from fedawe.experiments.execution import Execution
 from fedawe.experiments.run import Progress
 from fedawe.experiments.settings import Settings
 from fedawe.results import record as records
-from fedawe.tasks import Augment, Classification, Data, ModuleNetwork
+from fedawe.tasks import Augment, Classification, Data, ModuleNetwork, Task
 from fedawe.tasks.models import dense, paper
 from fedawe.training.engines import Inline, Processes, cores, keep_freed_memory
 from fedawe.training.shares import STACK, groups, innovations, is_stacked
@@ -234,7 +234,109 @@ class Alone(Rows):
         return super().batches(work)
 
 
-@pytest.mark.parametrize(("kind", "stacked"), [(Rows, True), (FirstRow, False), (Alone, False)])
+class FirstModel(Rows):
+    """Takes the model of the first client for all: the same as long as all begin at the same model."""
+
+    def gradients(self, x, batches, step):
+        return super().gradients(x[:1].expand_as(x), batches, step)
+
+
+class Poor(Rows):
+    """Has a client without data, of which torch makes no number."""
+
+    def batches(self, work):
+        assert 3 not in work.A.tolist()
+        return super().batches(work)
+
+
+ALONE = [FirstRow, FirstModel, Alone, Poor]
+TRAINING = {
+    "sgd": fedawe.Local(fedawe.Rate(0.1), steps=2),
+    "adam": fedawe.Local(fedawe.Rate(0.1), steps=2, optimiser=fedawe.Adam()),
+    "clip": fedawe.Local(fedawe.Rate(0.1), steps=2, clip_grad=1e-3),
+    "warm-up": fedawe.Local(lambda t: 0.01 * t, steps=2),
+}
+
+
+@pytest.mark.parametrize("local", list(TRAINING.values()), ids=list(TRAINING))
+@pytest.mark.parametrize(("kind", "stacked"), [(Rows, True), *((kind, False) for kind in ALONE)])
+def test_whether_a_task_can_be_stacked_does_not_depend_on_the_training(kind, stacked, local):
+    """Adam's first step is as long as the rate for any gradient, a clipped one as the clip, a warm-up begins with 0."""
+    before = torch.get_rng_state()
+    assert is_stacked(kind(torch.tensor([[5.0], [6.0], [7.0], [8.0]])), local) is stacked
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+class Draws(Rows):
+    def gradients(self, x, batches, step):
+        return super().gradients(x, batches, step) + torch.randn(x.shape)
+
+
+def test_a_trial_draws_nothing_that_training_would_draw():
+    """A task that draws from torch's own generator gets the same numbers, whether it was tried before or not."""
+    u, local, trace = torch.zeros(2, 1), fedawe.Local(fedawe.Rate(0.1), steps=2), fedawe.Trace(np.ones((2, 2), bool))
+    found = []
+    for engine in (None, Inline(Draws(u), local, stacked=False)):
+        torch.manual_seed(0)
+        *_, last = fedawe.simulate(Draws(u), fedawe.FedAvg(), trace, local, seed=0, engine=engine)
+        found.append(last.x)
+    assert torch.equal(*found)
+
+
+class Measured(Rows):
+    """Two parameters and a buffer, of which the second client's is wrong when it is not alone."""
+
+    buffers = 1
+
+    def initial(self, seed):
+        return torch.zeros(3)
+
+    def gradients(self, x, batches, step):
+        x[0, 2:] += 1000.0
+        return super().gradients(x[:, :2], batches, step)
+
+
+def test_buffers_count_beside_parameters_and_hide_nothing():
+    class Hidden(Measured):
+        def gradients(self, x, batches, step):
+            x[:, 2:] += 1000.0
+            return FirstRow.gradients(self, x[:, :2], batches, step)
+
+    for kind in (Measured, Hidden):
+        task = kind(torch.arange(12.0).reshape(6, 2))
+        assert is_stacked(task, fedawe.Local(fedawe.Rate(0.1))) is False
+
+
+def test_small_gradients_are_not_lost_in_the_rounding_of_a_step():
+    """A step of 1e-7 from a model of size 1 has no digit that is right: the gradients themselves tell."""
+
+    class Small(Rows):
+        def initial(self, seed):
+            return torch.ones(2000)
+
+        def gradients(self, x, batches, step):
+            """As sums of several clients in another order than that of one: rounded otherwise."""
+            g = 1e-6 * super().gradients(x, batches, step)
+            return g * (1 + 1e-4) if len(x) > 1 else g
+
+    class SmallFirst(Small):
+        def gradients(self, x, batches, step):
+            return super().gradients(x, batches, step)[:1].expand_as(x)
+
+    u = torch.linspace(0, 1, 8000).reshape(4, 2000)
+    assert is_stacked(Small(u), fedawe.Local()) is True
+    assert is_stacked(SmallFirst(u), fedawe.Local()) is False
+
+
+def test_a_large_task_that_says_nothing_is_not_tried():
+    class Large(Rows):
+        def gradients(self, x, batches, step):
+            raise AssertionError("it was tried")
+
+    assert is_stacked(Large(torch.zeros(2, 200_001)), fedawe.Local()) is False
+
+
+@pytest.mark.parametrize(("kind", "stacked"), [(Rows, True), (FirstRow, False), (FirstModel, False), (Alone, False)])
 def test_a_task_that_says_nothing_is_stacked_if_that_gives_the_same(kind, stacked):
     task, local = kind(torch.arange(12.0).reshape(6, 2)), fedawe.Local(fedawe.Rate(0.1), steps=2)
     assert is_stacked(task, local) is stacked
@@ -243,6 +345,42 @@ def test_a_task_that_says_nothing_is_stacked_if_that_gives_the_same(kind, stacke
     *_, last = fedawe.simulate(task, fedawe.FedAvg(), trace, local, seed=0)
     *_, right = fedawe.simulate(fedawe.Quadratic(task.u), fedawe.FedAvg(), trace, local, seed=0)
     torch.testing.assert_close(last.x, right.x)
+
+
+class OneAtATime(Classification):
+    """A way of its own to compute gradients, for the first row alone."""
+
+    def gradients(self, x, batches, step):
+        return super().gradients(x, batches, step)[:1].expand(len(x), -1)
+
+    def descend(self, x, batches, steps, update):
+        Task.descend(self, x, batches, steps, update)
+
+
+class Says(OneAtATime):
+    stacked = False
+
+
+class Further(Classification):
+    """Overrides what has nothing to do with training."""
+
+    def evaluate(self, x):
+        return {**super().evaluate(x), "size": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("kind", "said", "stacked"), [(OneAtATime, None, False), (Says, False, False), (Further, True, True)]
+)
+def test_a_classification_that_trains_in_a_way_of_its_own_is_tried_first(kind, said, stacked):
+    """What is known of the network says nothing of the methods of a subclass, and what a class says is taken."""
+    data, parts = images()
+    task = kind(
+        data, ModuleNetwork(lambda: nn.Sequential(nn.Flatten(), nn.Linear(192, 8), nn.GELU(), nn.Linear(8, 4))), parts
+    )
+    local = fedawe.Local(fedawe.Rate(0.1), steps=2, batch=4)
+    for one in (task, task.to(torch.device("cpu"))):
+        assert one.stacked is said
+        assert is_stacked(one, local) is stacked
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system does not bind processes to cores")

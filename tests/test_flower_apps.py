@@ -167,6 +167,27 @@ def test_replay_tells_another_model_from_this_one(tmp_path: Path) -> None:
         main(str(tmp_path))
 
 
+def test_a_federation_that_goes_on_is_not_compared_with_the_model_that_it_had(tmp_path: Path) -> None:
+    """It was complete, more rounds were asked for, and it was killed before the last of them."""
+    run_digits(connected(), tmp_path, 2)
+    assert main(str(tmp_path)).startswith("the simulator arrives at the same model")
+    grid = connected()
+
+    def killed() -> None:
+        raise KeyboardInterrupt
+
+    grid.plan(4.0, killed)
+    with pytest.raises(KeyboardInterrupt):
+        run_digits(grid, tmp_path, 9)
+    assert len(record_in(tmp_path).rounds) > 2
+    with pytest.raises(
+        UserError, match="is not complete: its record has no last line yet; replay it when it has ended"
+    ):
+        main(str(tmp_path))
+    run_digits(connected(), tmp_path, 9)
+    assert main(str(tmp_path)).startswith("the simulator arrives at the same model")
+
+
 def test_a_run_of_the_simulator_is_no_federation(tmp_path: Path) -> None:
     parse(["run", "--algorithms", "fedavg", "--rounds", "2", "--seeds", "0", "--out", str(tmp_path / "run")]).run()
     for client in (None, f"{__name__}:CLIENT"):

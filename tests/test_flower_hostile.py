@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from flower_grid import CONFIG, FakeGrid, connected, record_in, rounds_in, run_digits, shipped
-from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
+from flower_grid import CONFIG, FakeGrid, connected, record_in, rounds_in, run_digits, shipped, strategy_on
+from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 from torch import nn
@@ -192,6 +192,42 @@ def test_metrics_of_a_client_are_few_and_short(tmp_path: Path) -> None:
     assert (run / "record.jsonl").stat().st_size < 30_000
     assert all(path.stat().st_size < 200_000 for path in run.glob("checkpoint-*"))
     assert set(rounds_in(tmp_path)[0]["train"]) == {f"metric-{n}" for n in range(61)}
+
+
+def test_a_model_far_away_is_recorded_and_the_federation_goes_on(tmp_path: Path) -> None:
+    """Squared, its distance from that of a client which is absent is beyond float32."""
+    grid = connected()
+    far = setting("1.weight", 1e22)
+    for n, node in enumerate((100, 101, 102)):
+        grid.behaviour[node] = lambda message, reply, n=n: (
+            far(message, reply) if n == 1 and message.metadata.group_id == "2" else [(1.0, reply())]
+        )
+    grid.plan(1.5, lambda: grid.disconnect(103))
+    for rounds in (2, 3):
+        strategy = strategy_on(grid, tmp_path)
+        initial = ArrayRecord(digits.initial(grid.config))
+        result = strategy.start(grid, initial, num_rounds=rounds, timeout=30.0)
+    assert [line["round"] for line in record_in(tmp_path).evaluations] == [0, 1, 2, 3]
+    assert rounds_in(tmp_path)[1]["clients"] == [0, 1, 2]
+    assert result.evaluate_metrics_serverapp == {}  # what the record says of the algorithm is no metric
+
+
+def test_numbers_of_two_groups_may_be_as_far_apart_as_numbers_go(tmp_path: Path) -> None:
+    app, table = digits.client_app(), tmp_path / "groups.csv"
+    table.write_text("client,group\n0,a\n1,b\n2,c\n3,c\n")
+
+    @app.evaluate()
+    def evaluate(message: Message, context: Context) -> Message:
+        said = MetricRecord({"accuracy": [1e308, -1e308, 0.5, 0.5][int(context.node_config["client-id"])]})
+        return Message(RecordDict({"metrics": said}), reply_to=message)
+
+    grid = connected()
+    grid.app = app
+    for rounds in (2, 3):
+        run_digits(grid, tmp_path / "out", rounds, evaluate=True, groups=table)
+    for line in record_in(tmp_path / "out").evaluations[1:]:
+        assert line["accuracy_c"] == 0.5
+        assert "accuracy_gap" not in line
 
 
 def test_refusals_of_a_round_are_logged_so_many_times(caplog: pytest.LogCaptureFixture) -> None:

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 import torch
 from flower_grid import CONFIG, FakeGrid, connected, record_in, strategy_on
-from flwr.app import ArrayRecord, Context, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Context, MetricRecord, RecordDict
 from safetensors.torch import load_file
 
 import fedawe
 from fedawe.audit import logs
+from fedawe.core.errors import UserError
 from fedawe.deploy import digits
 from fedawe.deploy import strategy as strategy_module
 from fedawe.deploy.checkpoint import run_of
@@ -152,3 +153,14 @@ def test_a_long_trace_is_not_written_after_every_round(tmp_path: Path, monkeypat
     assert len(written) < 220
     assert all(after - before <= 0.01 * after + 1 for before, after in itertools.pairwise(written))
     assert fedawe.Trace.load(tmp_path / "traces" / "seed-0.npz").rounds == written[-1] == 301
+
+
+@pytest.mark.parametrize("value", [b"key", [b"key"], float("nan")], ids=str)
+def test_a_configuration_that_no_record_can_hold_is_refused_before_anything_is_written(
+    tmp_path: Path, value: Any
+) -> None:
+    grid = connected()
+    strategy = strategy_on(grid, tmp_path / "out")
+    with pytest.raises(UserError, match=r"train_config: salt is .*, which a record cannot hold; expected text, finite"):
+        strategy.start(grid, ArrayRecord(digits.initial(grid.config)), 1, 30.0, ConfigRecord({"salt": value}))
+    assert not list(tmp_path.iterdir())

@@ -12,7 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedawe
+from fedawe.deploy.identity import Connection
+from fedawe.deploy.pulls import Pulls
 from fedawe.deploy.replay import deployed, replay
+from fedawe.deploy.rounds import Desk
 
 
 def changed(reply: Message, change: Callable[[Array], Array]) -> Message:
@@ -256,6 +259,28 @@ def test_a_node_that_goes_is_missed_once(tmp_path: Path) -> None:
     assert on[0].all()
     assert not on[-1, 2]
     assert torch.equal(replay(tmp_path), deployed(tmp_path))
+
+
+def test_a_late_reply_that_cannot_be_read_is_refused_once() -> None:
+    """It was an answer: its node is free again, and it is not fetched again at every look."""
+    grid = connected([0])
+    desk, to, pulled = Desk(grid, grid.clock), Connection(100), []
+
+    class Broken(FakeGrid):
+        def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+            pulled.append(list(message_ids))
+            raise ValueError("cannot be put together again")
+
+    desk.pulls = Pulls(Broken())
+    desk.open(30.0)
+    desk.ask([(to, 0, Message(RecordDict(), 100, "train"))])
+    desk.open(30.0)  # a quorum has closed the round
+    assert desk.busy() == {to}
+    for _ in range(3):
+        assert desk.answers() == []
+    assert desk.tally.refused == {"malformed": 1}
+    assert desk.busy() == set()
+    assert len(pulled) == 1
 
 
 def test_bytes_are_counted(tmp_path: Path) -> None:

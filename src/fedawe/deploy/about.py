@@ -1,5 +1,6 @@
 """What the record of a federation says of it: the header of every record, as far as a server knows it."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -7,7 +8,9 @@ from typing import Any
 from fedawe.algorithms.base import Algorithm
 from fedawe.algorithms.facts import name_of
 from fedawe.core.describe import described, short
+from fedawe.core.errors import UserError
 from fedawe.core.metric import Metric
+from fedawe.deploy.wire import printable
 from fedawe.experiments.header import header_of, shapes
 from fedawe.results.record import Line
 from fedawe.tasks.layout import Layout
@@ -76,3 +79,15 @@ def shared(about: About, rounds: int) -> Line:
         "evaluate_last": None,
         "evaluate_received": False,
     }
+
+
+def check_recordable(config: Mapping[str, Any]) -> None:
+    """Refuses what the record of a federation cannot hold, before anything is written."""
+    for name, value in config.items():
+        try:
+            json.dumps(value, allow_nan=False)
+        except (TypeError, ValueError):
+            raise UserError(
+                f"train_config: {name} is {printable(repr(value), 40)}, which a record cannot hold; expected text, "
+                "finite numbers or lists of them"
+            ) from None

@@ -28,6 +28,11 @@ def finite_metrics(metrics: Iterable[tuple[str, Any]]) -> dict[str, float]:
     }
 
 
+def finite(numbers: Mapping[str, float]) -> dict[str, float]:
+    """Those that a record can hold: what is computed from what clients send may leave the range of numbers."""
+    return {name: number for name, number in numbers.items() if math.isfinite(number)}
+
+
 def mean_metrics(replies: Sequence[RecordDict], weighted_by: str) -> MetricRecord | None:
     """The mean of every metric that all of them have, weighted by samples where all say how many; None if none."""
     said = [finite_metrics(item for one in reply.metric_records.values() for item in one.items()) for reply in replies]
@@ -67,7 +72,7 @@ def metrics_by_group(
         out |= {f"{name}_{group}": value for group, value in values.items()}
         if len(values) > 1:
             out[f"{name}_gap"] = max(values.values()) - min(values.values())
-    return out
+    return finite(out)
 
 
 def recalled(result: Result, record: Record, ours: set[str]) -> None:

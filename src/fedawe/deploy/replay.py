@@ -36,6 +36,8 @@ WITHOUT_DATA = "a replay has no data: only the client app of a federation can tr
 class Recorded(Task):
     """The clients of a federation, which only its client app can train, as a task for the simulator."""
 
+    stacked = False
+
     def __init__(self, x0: Tensor, layout: Layout, clients: int) -> None:
         self.x0, self.layout, self.buffers, self.m = x0, layout, layout.buffers, clients
 
@@ -138,10 +140,15 @@ def replay(out: str | Path, client: ClientApp | None = None) -> Tensor:
 def complete(out: str | Path) -> Path:
     """The folder of the federation's run, which must have arrived at its model."""
     run = run_of(out)
-    if "deployment" not in records.read(run / records.NAME).header:
+    record = records.read(run / records.NAME)
+    if "deployment" not in record.header:
         raise UserError(f"{out}: is a run of the simulator; expected the folder of a federation, which can be replayed")
     if not (run / MODEL).is_file():
         raise UserError(f"{out}: the federation is not complete: it has no {MODEL} yet; replay it when it has ended")
+    if record.end is None:  # the model may be that of fewer rounds, after which it went on
+        raise UserError(
+            f"{out}: the federation is not complete: its record has no last line yet; replay it when it has ended"
+        )
     return run
 
 

@@ -116,6 +116,7 @@ class Desk:
         pulled = self.pulls.replies(names, min(PATIENCE_SECONDS, max(self.deadline - now, 1.0)))
         self.looked_seconds = self.clock.now() - now
         for name, why in self.pulls.unreadable.items():
+            self.overdue.pop(name, None)  # it is not fetched again
             if self.questions.pop(name, None) is not None:
                 self.answered.add(name)
             self.tally.refuse(Refused("malformed", why), f"a reply of node {names.get(name)}")

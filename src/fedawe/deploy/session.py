@@ -10,15 +10,18 @@ from torch import Tensor
 
 from fedawe.algorithms.base import Algorithm, State
 from fedawe.algorithms.exchange import Broadcast, Upload, absorb, broadcast, choose, first_state
-from fedawe.algorithms.facts import further_models, initial_share, name_of
+from fedawe.algorithms.facts import diagnostics_of, further_models, initial_share, name_of
 from fedawe.algorithms.private import check_trained
 from fedawe.availability.dynamics import Mask
+from fedawe.availability.past import Past
+from fedawe.availability.trace import Trace
 from fedawe.core.errors import Diverged, UserError
 from fedawe.core.rng import rng
 from fedawe.deploy.identity import Roster
 from fedawe.deploy.wire import Reply, check_statistics, innovation, unfit, upload_of
 from fedawe.results.record import Line
 from fedawe.tasks.layout import Layout
+from fedawe.training.diagnostics import diagnostics
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,7 @@ class Session:
         self.algorithm, self.layout, self.roster = algorithm, layout, roster
         self.state: State = first_state(algorithm, x0, roster.clients)
         self.on: Mask = np.zeros((0, roster.clients), dtype=bool)
+        self.past: Past | None = None  # what `on` says of all clients, carried along; None before the first round
         if (why := unfit(layout, x0)) is not None:
             raise UserError(f"initial_arrays: {why}")
         check_trained(algorithm, layout.frozen)
@@ -54,8 +58,18 @@ class Session:
 
     def restore(self, progress: Progress) -> None:
         """Go on from a checkpoint."""
-        self.state, self.on = progress.state, progress.on
+        self.state = progress.state
+        self._went(progress.on)
         self.roster.restore(progress.roster)
+
+    def _went(self, on: Mask) -> None:
+        """The rounds so far, and which clients were active in them [rounds, m]."""
+        self.on = on
+        if len(on):
+            trace = Trace(on)
+            self.past = self.past or Past(trace)
+            self.past.trace = trace
+            self.past.through(len(on) - 1)
 
     @property
     def rounds(self) -> int:
@@ -95,7 +109,7 @@ class Session:
         self.state = state
         row = np.zeros((1, self.on.shape[1]), dtype=bool)
         row[0, A.numpy()] = True
-        self.on = np.concatenate([self.on, row])
+        self._went(np.concatenate([self.on, row]))
         return why
 
     def _after(self, A: Tensor, upload: Upload) -> tuple[State | None, str | None]:
@@ -122,7 +136,12 @@ class Session:
     @property
     def never_active(self) -> int:
         """How many clients have not been active in any round."""
-        return int((~self.on.any(0)).sum())
+        return self.state.m if self.past is None else int((self.past.last < 0).sum())
+
+    def diagnostics(self) -> dict[str, float]:
+        """How stale clients are after the last round, and what the algorithm says of its state."""
+        assert self.past is not None
+        return diagnostics(self.state, self.past) | dict(diagnostics_of(self.algorithm, self.state))
 
     @property
     def initial_share(self) -> float:

@@ -18,14 +18,13 @@ from flwr.supercore import log
 from fedawe.algorithms import Algorithm
 from fedawe.algorithms.buffers import with_buffers
 from fedawe.algorithms.exchange import chooses, reads_more_than_innovations
-from fedawe.algorithms.facts import deployed_form, diagnostics_of, lacks_probabilities, name_of, with_seed
-from fedawe.availability.trace import Trace
+from fedawe.algorithms.facts import deployed_form, lacks_probabilities, name_of, with_seed
 from fedawe.core.errors import UserError
 from fedawe.deploy import wire
-from fedawe.deploy.about import About, deployment_header
+from fedawe.deploy.about import About, check_recordable, deployment_header
 from fedawe.deploy.checkpoint import Folder
 from fedawe.deploy.identity import Connection, Roster
-from fedawe.deploy.metrics import finite_metrics, mean_metrics, metrics_by_group, read_groups, recalled
+from fedawe.deploy.metrics import finite, finite_metrics, mean_metrics, metrics_by_group, read_groups, recalled
 from fedawe.deploy.presence import Presence
 from fedawe.deploy.rounds import Clock, Close, Desk, Question, tell
 from fedawe.deploy.rules import checked_rules
@@ -33,7 +32,6 @@ from fedawe.deploy.session import Session
 from fedawe.deploy.wire import ROUND, Refused, Reply
 from fedawe.results.record import Line
 from fedawe.tasks.layout import Layout
-from fedawe.training.diagnostics import diagnostics
 
 EvaluateFn = Callable[[int, ArrayRecord], MetricRecord | None]
 RESERVED = ("kind", "round", "active", "crc")  # fields of an evaluation that no metric may have the name of
@@ -108,6 +106,7 @@ class FlowerStrategy(Strategy):
         run = Run(num_rounds, timeout, train_config or ConfigRecord(), evaluate_config or ConfigRecord(), evaluate_fn)
         if rules.folder is None:
             return self._rounds(grid, run, None)
+        check_recordable(run.train_config)
         header = deployment_header(self.about, self.given, self.algorithm, layout, rules.clients, num_rounds)
         header["deployment"] |= {
             "train_config": dict(run.train_config),
@@ -122,7 +121,7 @@ class FlowerStrategy(Strategy):
     def _rounds(self, grid: Grid, run: Run, folder: Folder | None) -> Result:
         session, result = self.session, Result(arrays=self.arrays())
         if folder is not None and session.rounds:
-            recalled(result, folder.record(), {*RESERVED, *self._evaluation(session.rounds, None)})
+            recalled(result, folder.record(), {*RESERVED, *session.diagnostics()})
             tell("%s: %d of %d rounds are done", folder.out, session.rounds, run.num_rounds)
         else:
             found = None if run.evaluate_fn is None else run.evaluate_fn(0, result.arrays)
@@ -207,8 +206,7 @@ class FlowerStrategy(Strategy):
         if found is not None:
             line |= {name: one for name, one in finite_metrics(found.items()).items() if name not in RESERVED}
         if n:
-            line |= diagnostics(session.state, Trace(session.on))
-            line |= diagnostics_of(session.algorithm, session.state)
+            line |= finite(session.diagnostics())
         return line
 
     # ------------------------------------------------------------------------------------------------- one exchange

@@ -94,7 +94,7 @@ class Task(ABC):
     clients      m: an attribute of the class or of the object, or a property
     metrics      what `evaluate` returns: titles, units, which direction is better, and which metric decides
     stacked      whether several clients are trained at once, as groups of rows of x, or one after another. None: at
-                 once, if a trial gives what each of them gives alone
+                 once, if models are small and a trial gives what each of them gives alone
     buffers      b: how many of the last numbers of a model are buffers, such as the running statistics of batch
                  normalisation, and not parameters. A model is then a vector [d + b]. Buffers are not trained:
                  `gradients` updates them in place, and the server averages them over the active clients

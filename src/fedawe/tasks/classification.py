@@ -28,6 +28,7 @@ from fedawe.tasks.sampling import Sampling
 
 PIECE = 1024  # samples asked at once
 AT_ONCE = 2**22  # numbers that may be fetched for a whole round at once
+TRAINING = ("batches", "gradients", "descend")  # the methods by which clients are trained
 PERPLEXITY = Metric("test_perplexity", better="lower", decides=True)
 VALIDATION = (Metric("validation_accuracy", unit="%"), Metric("validation_loss", better="lower"))
 
@@ -123,12 +124,16 @@ class Classification(Task):
             **{k: v for k, v in further.items() if not isinstance(getattr(type(self), k, None), cached_property)},
         }
 
-    def _stacked(self) -> bool:
-        """As the executor says of two samples."""
+    def _stacked(self) -> bool | None:
+        """As the class says, or the executor of two samples; None, to be tried, if a subclass has a way of its own."""
+        if (said := type(self).stacked) is not None:
+            return said
         x_train, network = self.data.x_train, self.network
         rows = torch.arange(min(2, len(x_train)), device=x_train.device)
         x = network.layout.vector(network.module.state_dict()).to(x_train.device)
-        return self.computed.stacked(x, self.data.inputs(x_train, rows), self.data.y_train[rows])
+        found = self.computed.stacked(x, self.data.inputs(x_train, rows), self.data.y_train[rows])
+        own = any(getattr(type(self), name) is not getattr(Classification, name) for name in TRAINING)
+        return None if found and own else found
 
     def _metrics(self) -> tuple[Metric, ...]:
         """Those of the parts of the data that are evaluated; for text also the perplexity, which then decides."""

@@ -11,11 +11,13 @@ from torch import Tensor
 
 from fedawe.algorithms.exchange import Broadcast, Upload
 from fedawe.core.errors import Diverged, UserError
+from fedawe.core.rng import rng
 from fedawe.tasks.base import Task
-from fedawe.training.local import Local
+from fedawe.tasks.executors.differentiated import SMALL
+from fedawe.training.local import Local, Rate
 
 STACK = 16  # clients trained at once where that is the better way
-ALIKE = 1e-3  # relative to the largest number: more than rounding, and less than another client's data
+ALIKE = 1e-3  # relative to a row's largest number: more than rounding, and less than another client's data or model
 CACHED = 2**18  # numbers that a processor keeps at hand
 
 
@@ -152,19 +154,55 @@ def _shape(found: object) -> str:
 def is_stacked(task: Task, local: Local, asked: bool | None = None) -> bool:
     """Whether several clients are trained at once: as asked for, or as the task says.
 
-    Where a task says nothing, they are if two of them give together what each gives alone, to rounding. No clock
-    decides, so that the same experiment is computed in the same way every time.
+    Where a task says nothing, they are if its models are small and that gives what each gives alone, to rounding. No
+    clock decides, so that the same experiment is computed in the same way every time.
     """
     said = task.stacked if asked is None else asked
-    if said is not None:
-        return said
-    A = range(min(2, task.clients))
-    alone = torch.cat([one_step(task, local, 0, [i]) for i in A])
+    return _can_be_stacked(task, local) if said is None else said
+
+
+def _can_be_stacked(task: Task, local: Local) -> bool:
+    """Whether one step of several clients from models that differ gives what each gives alone.
+
+    A plain step of rate 1 and the gradient itself are compared, whatever the training will be: the first step of Adam
+    has the same length for every gradient, and that of a warm-up may have none.
+    """
+    plain, A = Local(Rate(1.0, "constant"), 1, local.batch, batches=local.batches), range(min(STACK, task.clients))
     try:
-        together = one_step(task, local, 0, A)
-    except Exception:  # whatever a task of the user's own says of several clients
+        x = task.initial(0)
+        if x.device.type == "cpu" and len(x) > SMALL:
+            return False
+        X = around(x, len(A), task.buffers)
+        with torch.random.fork_rng(devices=[x.device] if x.device.type == "cuda" else []):
+            alone = [_tried(task, plain, [i], X[n : n + 1]) for n, i in enumerate(A)]
+            together = _tried(task, plain, A, X)
+        rounding = 4 * torch.finfo(x.dtype).eps * X.abs().amax(1)  # of a step, whose length may be far less      [k]
+        slack = (rounding, rounding, torch.zeros_like(rounding))
+        return all(map(_alike, together, (torch.cat(rows) for rows in zip(*alone, strict=True)), slack))
+    except Exception:  # whatever a task of the user's own says of several clients, or of one that is never active
         return False
-    return together.shape == alone.shape and bool((together - alone).abs().max() <= ALIKE * alone.abs().max())
+
+
+def around(x: Tensor, k: int, buffers: int) -> Tensor:
+    """k models that differ in their parameters, each about as far from x [d + b] as training might go, [k, d + b]."""
+    X, d = x.repeat(k, 1), len(x) - buffers
+    X[:, :d] += torch.from_numpy(0.1 * rng(0, "trial").normal(size=(k, d))).to(x)
+    return X
+
+
+def _tried(task: Task, local: Local, A: Sequence[int], X: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """What a step from X [k, d + b] does to parameters [k, d] and buffers [k, b], and the gradients [k, d]."""
+    answer = Share(0, len(A), list(A), 0, 0, [0] * len(A), gradient=True).train(task, local, X)
+    assert answer.gradient is not None
+    d = X.shape[1] - task.buffers
+    return answer.G[:, :d], answer.G[:, d:], answer.gradient
+
+
+def _alike(found: Tensor, right: Tensor, slack: Tensor) -> bool:
+    """Whether rows [k, n] are the same to rounding, and to the slack [k]."""
+    if found.shape != right.shape:
+        return False
+    return right.numel() == 0 or bool(((found - right).abs().amax(1) <= ALIKE * right.abs().amax(1) + slack).all())
 
 
 def one_step(task: Task, local: Local, seed: int, A: Sequence[int]) -> Tensor:

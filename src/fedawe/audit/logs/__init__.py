@@ -136,7 +136,8 @@ class Reader:
         if dated and self.kind == "a trace" and self.since is not None and log.clock.start is None:
             raise UserError(f"{no_meaning % ' whose times count from the beginning'}, or omit --since")
         on, given = log.trace.on, log.trace.known
-        known, findings = enrolment(on, log.clients, log.clock, self.enrolled, guess=self.kind == "a log")
+        heard = self._rows["rows"].heard if self.kind == "a log" else None
+        known, findings = enrolment(on, log.clients, log.clock, self.enrolled, heard)
         trace = log.trace if known is None else log.trace.knowing(known if given is None else known & given)
         return replace(log, trace=trace, findings=(*log.findings, *findings))
 

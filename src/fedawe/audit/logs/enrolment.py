@@ -3,7 +3,8 @@
 Where a table says it (columns `enrolled` and `left` of --groups), it is taken from there. Otherwise a client that is
 silent at the beginning or at the end of a log, for a day or more and for three times as long as ever in between, had
 not enrolled yet, or has left: for a memoryless client with n absences that happens by chance once in
-(n + 1)(n + 2)(n + 3) / 6 times. What is outside of a client's time is unknown; a client that is
+(n + 1)(n + 2)(n + 3) / 6 times. A client is silent where it is in no row of the log: one that is said to be offline is
+enrolled. What is outside of a client's time is unknown; a client that is
 available before it enrolled or after it left, as a table says, belongs to the fleet from or until then.
 """
 
@@ -15,6 +16,7 @@ import numpy.typing as npt
 from fedawe.audit.logs.findings import Finding, counted, shown, some
 from fedawe.audit.logs.times import EARLIEST, LATEST, moment, moments
 from fedawe.availability.clock import Clock
+from fedawe.availability.csv import MICROSECONDS
 from fedawe.availability.dynamics import Mask
 from fedawe.core.errors import UserError
 
@@ -28,15 +30,23 @@ TOGETHER = 1 / 3  # of the fleet: that is an outage, not clients that leave
 
 
 def enrolment(
-    on: Mask, names: Sequence[str], clock: Clock, said: Mapping[str, tuple[str | None, str | None]], guess: bool
+    on: Mask,
+    names: Sequence[str],
+    clock: Clock,
+    said: Mapping[str, tuple[str | None, str | None]],
+    heard: Mapping[str, tuple[int, int]] | None,
 ) -> tuple[Mask | None, list[Finding]]:
     """Where it is known whether clients are available [T, m] (None: everywhere), and what is to be said about it.
 
     said    client -> since when and until when a table says that it belonged to the fleet; None: throughout
-    guess   whether to judge the other clients by their silence
+    heard   client -> its first and last sign of life, in microseconds, where that may be another than to be available;
+            the other clients are judged by their silence. None: they are not judged
     """
     T, m = on.shape
-    begin, end, outages = _guessed(on, clock) if guess else (np.zeros(m, dtype=np.int64), np.full(m, T), [])
+    begin, end = np.zeros(m, dtype=np.int64), np.full(m, T)
+    outages: list[Finding] = []
+    if heard is not None:
+        begin, end, outages = _guessed(on, clock, *_signs(heard, names, clock, T))
     written = {text for name in names for text in said.get(name, ()) if text is not None}
     read = moments(written, clock.timezone)
     for n, name in enumerate(names):
@@ -59,15 +69,31 @@ def enrolment(
     return (rounds >= begin) & (rounds < end), findings
 
 
-def _guessed(on: Mask, clock: Clock) -> tuple[Ints, Ints, list[Finding]]:
-    """The rounds [begin, end) in which each client belonged to the fleet, by its silence, [m]; and outages."""
+def _signs(heard: Mapping[str, tuple[int, int]], names: Sequence[str], clock: Clock, T: int) -> tuple[Ints, Ints]:
+    """The first and last round at whose beginning a client is between two signs of life, [m]; T and -1 without any."""
+    zero, length = round((clock.start or 0.0) * MICROSECONDS), round(clock.round_seconds * MICROSECONDS)
+    first, last = np.full(len(names), T), np.full(len(names), -1)
+    for n, name in enumerate(names):
+        if name in heard:
+            early, late = heard[name]
+            first[n], last[n] = -((zero - early) // length), min((late - 1 - zero) // length, T - 1)
+    return np.maximum(first, 0), last
+
+
+def _guessed(on: Mask, clock: Clock, heard: Ints, heard_of: Ints) -> tuple[Ints, Ints, list[Finding]]:
+    """The rounds [begin, end) in which each client belonged to the fleet, by its silence, [m]; and outages.
+
+    heard, heard_of   the first and last round in which it gave a sign of life                                  [m]
+    """
     T, m = on.shape
     first, last, longest, absences, share = _lives(on)
     day, long = round(DAY / clock.round_seconds), np.maximum(DAY / clock.round_seconds, TIMES * longest)
-    telling = (first < T) & ((absences >= ABSENCES) | ((share >= MOST) & (last - first >= day)))
+    ever = first < T
+    telling = ever & ((absences >= ABSENCES) | ((share >= MOST) & (last - first >= day)))
+    first, last = np.minimum(first, heard), np.maximum(last, heard_of)
     begin, end = np.zeros(m, dtype=np.int64), np.full(m, T)
     late, gone = telling & (first > long), telling & (T - 1 - last > long)
-    at_once = _at_once(last, gone, round(AT_ONCE / clock.round_seconds), int((first < T).sum()))
+    at_once = _at_once(last, gone, round(AT_ONCE / clock.round_seconds), int(ever.sum()))
     gone &= ~at_once
     begin[late], end[gone] = first[late], last[gone] + 1
     if not at_once.any():

@@ -1,7 +1,7 @@
 """Which rows of a log can be used, and what became of the others; read in batches, so that a log may be of any size."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import polars as pl
@@ -32,6 +32,7 @@ class Rows:
     count: int  # rows of the log that are used
     between: str  # its first and its last date, with their rows
     covered: tuple[int, int] | None = None  # of events: from the first until the last, also if no client is available
+    heard: dict[str, tuple[int, int]] = field(default_factory=dict)  # client -> its first and its last sign of life
 
 
 def read_rows(
@@ -81,6 +82,7 @@ def read_rows(
     names = list(codes)
     _look_at_order(rows, names, times.relative, findings, files)
     count, between, covered = len(rows), _between(rows, table.times[-1], files), None
+    heard = _heard(rows, names, span or Span()) if words is not None else {}
     if words is not None:
         events, rows, before = rows, words.intervals(_oldest_first(rows), findings), set(names)
         if "end" in rows.columns:
@@ -91,9 +93,10 @@ def read_rows(
     elif "end" in rows.columns:
         after = int(rows.select(pl.max_horizontal(pl.col("start") + 1, "end").max()).item())
         rows = closed(rows, after if span is None or span.until is None else round(span.until * SECOND), findings)
+        heard = _heard(rows, names, Span())
     gone = sorted(set(work.reasons) - set(names))
     findings += [*without_rows(gone, work.reasons), *outside(before - set(names) - set(gone)), *alike([*names, *gone])]
-    return Rows(rows.drop("row"), [*names, *gone], times.relative, findings, count, between, covered)
+    return Rows(rows.drop("row"), [*names, *gone], times.relative, findings, count, between, covered, heard)
 
 
 def _between(rows: pl.DataFrame, reach: str, files: Sequence[Path]) -> str:
@@ -151,6 +154,17 @@ def _covered(events: pl.DataFrame, span: Span) -> tuple[int, int]:
     first, last = (int(at) for at in events.select(pl.min("start"), last=pl.max("start")).row(0))
     since = first if span.since is None else max(first, round(span.since * SECOND))
     return since, last if span.until is None else min(last, round(span.until * SECOND))
+
+
+def _heard(rows: pl.DataFrame, names: list[str], span: Span) -> dict[str, tuple[int, int]]:
+    """When each client is heard of first and last within the span, be it that it is not available."""
+    if span.since is not None:
+        rows = rows.filter(pl.col("start") >= round(span.since * SECOND))
+    if span.until is not None:
+        rows = rows.filter(pl.col("start") < round(span.until * SECOND))
+    last = pl.max("end" if "end" in rows.columns else "start").alias("last")
+    found = rows.group_by("client").agg(pl.min("start"), last)
+    return {names[client]: (start, last) for client, start, last in found.iter_rows()}
 
 
 def _part(
