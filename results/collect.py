@@ -2,7 +2,7 @@
 
 usage: python results/collect.py runs/reproduce/mini
 
-What was kept before of other items stays.
+What was kept before of other items stays. Tables that are marked on a page are written there too.
 """
 
 import shutil
@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pandas as pd
 from compact import keep, merged
+from tables import write
 
 import fedawe
 
@@ -25,6 +26,7 @@ def collect(made: Path, kept: Path) -> None:
     for table in sorted((made / "tables").glob("*.*")):
         if table.suffix in (".csv", ".md", ".txt"):
             shutil.copyfile(table, kept / table.name)
+    write(kept, {table.name: table.read_text(encoding="utf-8") for table in kept.glob("*.md")})
     frames = [fedawe.load(path.parent).frame() for path in sorted((made / "runs").glob("*/experiment.json"))]
     path = kept / "evaluations.csv.gz"
     keep([merged(path, pd.concat(frames), RUN)], [*COLUMNS, "validation_accuracy"], path)
