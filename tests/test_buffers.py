@@ -18,7 +18,8 @@ from fedawe.experiments import checkpoint
 from fedawe.tasks import Classification, Layout, ModuleNetwork
 from fedawe.tasks.base import Work
 from fedawe.training.engines import Inline, Processes
-from fedawe.training.shares import innovations, trained
+from fedawe.training.engines.base import innovations
+from fedawe.training.shares import trained
 
 LOCAL = fedawe.Local(fedawe.Rate(0.1), steps=5, batch=8)
 

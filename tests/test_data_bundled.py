@@ -17,7 +17,7 @@ from fedawe.tasks.data import text
 from fedawe.tasks.lstm import CharacterLSTM
 from fedawe.tasks.named import NamedTask
 from fedawe.testing import check_task
-from fedawe.training.shares import innovations
+from fedawe.training.engines.base import innovations
 
 
 def naive(seed: int, i: int, alpha: float, beta: float) -> tuple[np.ndarray, np.ndarray]:

@@ -22,7 +22,9 @@ from fedawe.results import record as records
 from fedawe.tasks import Augment, Classification, Data, ModuleNetwork, Task
 from fedawe.tasks.models import dense, paper
 from fedawe.training.engines import Inline, Processes, cores, keep_freed_memory
-from fedawe.training.shares import STACK, groups, innovations, is_stacked
+from fedawe.training.engines.base import innovations
+from fedawe.training.shares import STACK, groups
+from fedawe.training.stacking import is_stacked
 
 
 def images(clients=20, each=24, size=8, classes=4):

@@ -22,8 +22,8 @@ from fedawe.tasks.executors import sequences as sequences_of
 from fedawe.tasks.executors.dense import Dense
 from fedawe.tasks.executors.layers import Layers
 from fedawe.training.engines import Inline, Processes
+from fedawe.training.engines.base import innovations
 from fedawe.training.local import Precision
-from fedawe.training.shares import innovations
 
 SAMPLES = 6
 RATE = 0.1

@@ -11,7 +11,7 @@ import fedawe
 from fedawe.tasks import Augment, Classification, Data, ModuleNetwork, Update
 from fedawe.tasks.augment import gathered
 from fedawe.tasks.models import network_for, paper
-from fedawe.training.shares import innovations
+from fedawe.training.engines.base import innovations
 
 NETWORKS = {  # hidden layers, dropout, number of parameters
     "svhn": ((128,), 0.0, 273_706),

@@ -10,7 +10,7 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 import fedawe
 from fedawe.tasks import Classification, Data, ModuleNetwork, network_for
-from fedawe.training.shares import innovations
+from fedawe.training.engines.base import innovations
 
 CLASSES = 4
 MODELS = ["softmax", "mlp", "cnn"]

@@ -10,7 +10,8 @@ import fedawe
 from fedawe.algorithms.exchange import Broadcast
 from fedawe.tasks import Classification, ModuleNetwork, Update, network_for
 from fedawe.training.engines import Inline
-from fedawe.training.shares import innovations, trained
+from fedawe.training.engines.base import innovations
+from fedawe.training.shares import trained
 
 PAIRS: dict[str, tuple[Any, Any]] = {
     "sgd": (fedawe.SGD(), lambda p: torch.optim.SGD(p, lr=0.1)),

@@ -21,7 +21,7 @@ from fedawe.experiments.settings import Settings
 from fedawe.results import record as records
 from fedawe.tasks import Classification, Data, ModuleNetwork
 from fedawe.training.engines import Inline, Processes
-from fedawe.training.shares import innovations
+from fedawe.training.engines.base import innovations
 
 CLIENTS = 4
 ROUNDED = fedawe.Local(fedawe.Rate(0.1), steps=8, batch=6, precision="bfloat16")

@@ -21,7 +21,8 @@ from fedawe.training.engines import Engine, Inline, Processes, best_workers, kee
 from fedawe.training.engines.ray_cluster import RayCluster
 from fedawe.training.engines.ray_engine import RayEngine
 from fedawe.training.engines.ray_runs import Errand, spread
-from fedawe.training.shares import STACK, is_stacked, one_step
+from fedawe.training.shares import STACK, one_step
+from fedawe.training.stacking import is_stacked
 
 
 def run_all(

@@ -9,8 +9,9 @@ from fedawe.algorithms.base import is_whole
 from fedawe.core.metric import as_metrics, check_names
 from fedawe.tasks.base import Task
 from fedawe.testing.failed import attempted, expect
+from fedawe.training.engines.base import innovations
 from fedawe.training.local import Local, Rate
-from fedawe.training.shares import around, innovations
+from fedawe.training.stacking import around
 
 LOCAL = Local(Rate(0.01, "constant"), steps=3, batch=8)
 

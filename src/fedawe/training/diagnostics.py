@@ -1,7 +1,7 @@
-"""How stale clients are, for the record of a run.
+"""How long clients have been inactive, written to the record of a run in every round.
 
-For the record: `diagnostics(round.state, round.past)` after any round, or with the trace itself. The same
-numbers for a whole trace, without a run, are in `fedawe.audit.describe`.
+Call `diagnostics(round.state, round.past)` after any round, or pass the trace instead of the past. The function
+`fedawe.audit.describe` computes the same numbers for a whole trace, without a run.
 """
 
 import numpy as np

@@ -115,10 +115,10 @@ class Local:
             raise UserError(f"precision is {self.precision}, which this CUDA device does not have; use float32")
 
     def autocast(self, device: torch.device) -> AbstractContextManager[object]:
-        """Where the forward and backward passes of local training are computed."""
+        """The context in which forward and backward passes of local training run."""
         if self.precision == "float32":
             return nullcontext()
-        # Without its cache, which would keep the rounded weights of the first step while the weights move.
+        # The cache of autocast is off: it would keep the rounded weights of the first step while the weights change.
         return torch.autocast(device.type, dtype=torch.bfloat16, cache_enabled=False)
 
     def counts(self, task: Task, A: Tensor) -> Tensor | None:
@@ -152,17 +152,17 @@ class Local:
     def check_prox(self, prox: float, t: int) -> None:
         """Refuses a proximal term that pushes clients away from where they began.
 
-        A step multiplies y - x by 1 - eta mu, and the sum of the weights a need not be positive if that is -1 or less.
-        The first step of a round, at y = x, does not feel it.
+        A step multiplies y - x by 1 - eta mu; if that is -1 or less, the sum of the weights a may be zero or negative.
+        The first step of a round starts at y = x, where the proximal term is zero.
         """
         if prox and self.plain and (self.steps > 1 or self.epochs is not None) and self.rate_of(t) * prox >= 2:
             raise UserError(
                 f"mu (FedDyn: alpha) times the learning rate is {prox:g} times {self.rate_of(t):g} in round {t}; "
-                "expected less than 2, or it does not pull clients back to where they began; lower one of them"
+                "expected less than 2, or the term does not pull clients back to where they began; lower one of them"
             )
 
     def update(self, t: int, shift: Tensor | None, prox: float, counts: Tensor | None) -> Update:
-        """What they do with every gradient of round t."""
+        """What the clients do with every gradient of round t."""
         return Update(self.rate_of(t), self.clip_grad, shift, prox, self.optimiser, counts)
 
     def weights(self, counts: Tensor | None, k: int, t: int, prox: float) -> Tensor:

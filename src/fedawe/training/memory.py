@@ -1,4 +1,4 @@
-"""What a run would need, against what there is: refused in advance and not after hours."""
+"""Refuses, before it begins, a run that needs more memory than is free."""
 
 import dataclasses
 from typing import Any
@@ -17,8 +17,8 @@ from fedawe.tasks.base import Task
 from fedawe.training.local import Local
 from fedawe.training.shares import STACK
 
-COPIES = 3  # of a row for every active client: where it begins, its innovation, and what the server makes of it
-GROUPS = 1000  # clients are put together by their rates to estimate how many versions are held
+COPIES = 3  # rows for every active client: its start model, its innovation, and a copy for the aggregation
+GROUPS = 1000  # clients of similar availability are grouped to estimate how many versions are held
 
 
 def check_needs(algorithm: object, state: State, trace: Trace, task: Task, local: Local) -> None:
@@ -32,7 +32,7 @@ def check_needs(algorithm: object, state: State, trace: Trace, task: Task, local
 
 
 def _check_batches(task: Task, local: Local, free: int) -> None:
-    """The samples of all steps of a round are drawn at once, for a group of clients."""
+    """Indices of the samples of all steps of a round are drawn at once, for a group of clients."""
     if task.sizes is None:
         return
     largest = int(np.asarray(task.sizes).max())
@@ -46,7 +46,7 @@ def _check_batches(task: Task, local: Local, free: int) -> None:
 
 
 def _check_active(algorithm: object, state: State, trace: Trace, free: int) -> None:
-    """Every active client has a row for where it begins and one for what it returns."""
+    """Every active client needs a few vectors of the size of the model."""
     active = min(trace.most_available(), most_asked(algorithm) or trace.clients)
     d, needed = len(state.latest), COPIES * active * _vector(state)
     if needed > free:
@@ -58,7 +58,7 @@ def _check_active(algorithm: object, state: State, trace: Trace, free: int) -> N
 
 
 def _check_rows(algorithm: object, state: State, trace: Trace, free: int) -> None:
-    """An algorithm that keeps a vector for every client that was active."""
+    """An algorithm may keep a vector for every client that was ever active."""
     kinds, d = _kinds(state, Rows), len(state.latest)
     if kinds == 0 or kinds * trace.clients * _vector(state) <= free:
         return
@@ -73,7 +73,7 @@ def _check_rows(algorithm: object, state: State, trace: Trace, free: int) -> Non
 
 
 def _check_versions(algorithm: object, state: State, trace: Trace, free: int) -> None:
-    """An algorithm that keeps every model that some client still holds."""
+    """An algorithm may keep every model that some client still holds."""
     kinds, d = _kinds(state, Held), len(state.latest)
     if kinds == 0 or kinds * min(trace.rounds, trace.clients) * _vector(state) <= free:
         return
@@ -90,8 +90,8 @@ def _check_versions(algorithm: object, state: State, trace: Trace, free: int) ->
 def versions_held(trace: Trace, asked: int | None = None) -> int:
     """How many models are held by some client in the last round, estimated from how often each is available.
 
-    The model of a round lives until all of its clients have been active again: that of a rounds ago is still held with
-    probability 1 - exp(-sum_i p_i (1 - p_i)^a), p_i being the probability that client i is active in a round.
+    The model of a round is held until all clients of that round have been active again. If client i is active in a
+    round with probability p_i, the model of a rounds ago is held with probability 1 - exp(-sum_i p_i (1 - p_i)^a).
     """
     rates = np.sort(trace.rates())
     if asked is not None:
@@ -115,7 +115,7 @@ def _vector(state: State) -> int:
 
 
 def _kinds(state: Any, kind: Any) -> int:
-    """How many fields of this kind a state has, those of a rule inside another included."""
+    """How many fields of this kind a state has, including those of the states inside it."""
     own = [(each.type, getattr(state, each.name)) for each in dataclasses.fields(state)]
     inner = [_kinds(value, kind) for _, value in own if dataclasses.is_dataclass(value)]
     return sum(inner) + len([found for found, _ in own if found == kind])

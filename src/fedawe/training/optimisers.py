@@ -1,6 +1,7 @@
-"""Local optimisers, step by step those of torch.optim, for many clients at once: one row of state for each.
+"""Local optimisers for many clients at once: every step is that of torch.optim, with one row of state per client.
 
-What an optimiser remembers begins with the round and is dropped at its end. The learning rate is that of `Local`.
+The state of an optimiser is created at the start of a round and dropped at its end. The learning rate is that of
+`Local`.
 """
 
 from collections.abc import Callable
@@ -51,7 +52,7 @@ class SGD:
         return total
 
     def begin(self, parameters: Tensor, rate: float) -> Callable[[Tensor], None]:
-        """A round: a function that takes gradients [k, d] and moves the parameters [k, d] in place."""
+        """Begin a round: returns a function that takes gradients [k, d] and changes the parameters [k, d] in place."""
         b: Tensor | None = None
 
         def move(g: Tensor) -> None:
@@ -89,11 +90,11 @@ class Adam:
     remembers = True
 
     def weight(self, steps: int) -> float:
-        """The number of steps: Adam normalises every one."""
+        """The number of steps, because Adam normalises every step."""
         return float(steps)
 
     def begin(self, parameters: Tensor, rate: float) -> Callable[[Tensor], None]:
-        """A round: a function that takes gradients [k, d] and moves the parameters [k, d] in place."""
+        """Begin a round: returns a function that takes gradients [k, d] and changes the parameters [k, d] in place."""
         m, v, step = torch.zeros_like(parameters), torch.zeros_like(parameters), 0
 
         def move(g: Tensor) -> None:

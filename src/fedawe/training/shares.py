@@ -1,6 +1,7 @@
-"""The work of a round, cut into shares: groups of clients that are trained together, wherever that happens.
+"""The work of a round, divided into shares: groups of clients that are trained together by one process.
 
-Shares depend on the task and on how clients are grouped, never on the engine, so that the numbers are the same too.
+The shares depend on the task and on how clients are grouped, never on the engine, so that every engine computes the
+same numbers.
 """
 
 from collections.abc import Sequence
@@ -11,19 +12,16 @@ from torch import Tensor
 
 from fedawe.algorithms.exchange import Broadcast, Upload
 from fedawe.core.errors import Diverged, UserError
-from fedawe.core.rng import rng
 from fedawe.tasks.base import Task
-from fedawe.tasks.executors.differentiated import SMALL
-from fedawe.training.local import Local, Rate
+from fedawe.training.local import Local
 
-STACK = 16  # clients trained at once where that is the better way
-ALIKE = 1e-3  # relative to a row's largest number: more than rounding, and less than another client's data or model
-CACHED = 2**18  # numbers that a processor keeps at hand
+STACK = 16  # clients trained at once where clients are stacked
+CACHED = 2**18  # numbers that fit into a processor's cache
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What one share came to."""
+    """The result of training one share."""
 
     G: Tensor  # start minus end                                                    [k, d]
     loss: list[float] | None = None  # at the start, if asked for                   [k]
@@ -32,17 +30,17 @@ class Answer:
 
 @dataclass(frozen=True)
 class Share:
-    """What one group of clients has to do in round t, in plain numbers that any process can be sent."""
+    """What one group of clients has to do in round t, as plain numbers that can be sent to any process."""
 
-    start: int  # which rows of the round these are
+    start: int  # its clients are rows start to stop - 1 of the round
     stop: int
     A: list[int]
     t: int
     seed: int
     visits: list[int]
-    counts: list[int] | None = None  # steps of each; None for the same number
+    counts: list[int] | None = None  # local steps of each client; None if all make the same number
     prox: float = 0.0
-    rounds: list[int] | None = None  # rounds of work owed by each, this one included; None for one
+    rounds: list[int] | None = None  # rounds of work that each client owes, this one included; None for one
     loss: bool = False
     gradient: bool = False
 
@@ -50,10 +48,10 @@ class Share:
         """Local training of the group from the rows of X [k, d]."""
         work = local.work(torch.tensor(self.A), self.t, self.seed, torch.tensor(self.visits), self._counts())
         x, gradient = X.clone(), None
-        batches = task.batches(work) if self.loss or self.rounds is None else None  # owed rounds have their own
+        batches = task.batches(work) if self.loss or self.rounds is None else None  # every owed round draws its own
         loss = _losses(task, x, batches) if self.loss else None
         if self.gradient:
-            again = task.batches(work)  # a network may keep things in them from step to step
+            again = task.batches(work)  # drawn again, because training may change objects that belong to the batches
             with local.autocast(x.device):
                 gradient = _mean_gradient(task, x.clone(), again, work.steps, work.counts)
         if self.rounds is not None:
@@ -63,12 +61,12 @@ class Share:
         return Answer(X - x, loss, gradient)
 
     def _owed(self, task: Task, local: Local, X: Tensor, shift: Tensor | None, rounds: Sequence[int]) -> Tensor:
-        """One round of work after another, each with the batches and the rate of its own round."""
+        """Innovations of clients that make up for missed rounds, each with the batches and rate of the missed round."""
         x, owed, counts = X.clone(), torch.tensor(rounds), self._counts()
         for t in range(self.t + 1 - max(rounds), self.t + 1):
             at = (owed > self.t - t).nonzero().flatten()
             A, own = torch.tensor(self.A)[at], None if counts is None else counts[at]
-            work = local.work(A, t, self.seed, torch.full_like(A, t), own)  # active in every round before
+            work = local.work(A, t, self.seed, torch.full_like(A, t), own)  # as if active in every round before
             y = x[at]
             update = local.update(t, None if shift is None else shift[at], self.prox, work.counts)
             batches = task.batches(work)
@@ -82,7 +80,7 @@ class Share:
 
 
 def _losses(task: Task, x: Tensor, batches: object) -> list[float]:
-    """The mean loss of each client at its row of x [k, d + b]; refused if it is not one number for each."""
+    """The mean loss of each client at its row of x [k, d + b]; refuses a task that does not return one number each."""
     found = task.losses(x, batches)
     if not isinstance(found, Tensor) or found.shape != (len(x),):
         got = f"a tensor of shape {list(found.shape)}" if isinstance(found, Tensor) else f"a {type(found).__name__}"
@@ -108,7 +106,7 @@ def _mean_gradient(task: Task, x: Tensor, batches: object, steps: int, counts: T
 def shares(
     task: Task, local: Local, down: Broadcast, A: Tensor, t: int, seed: int, visits: Tensor, stacked: bool
 ) -> list[Share]:
-    """The work of round t for the clients A [k], which were active in `visits` [k] rounds before."""
+    """The shares of round t for the clients A [k], which were active in `visits` [k] rounds before."""
     check_broadcast(task, local, down, len(A), t)
     counts = local.counts(task, A)
     return [
@@ -130,7 +128,7 @@ def shares(
 
 
 def check_broadcast(task: Task, local: Local, down: Broadcast, k: int, t: int) -> None:
-    """Refuses what k clients cannot receive in round t."""
+    """Refuses a broadcast whose shapes or numbers do not suit the k active clients of round t."""
     local.check_prox(down.prox, t)
     d = down.x.shape[1] - task.buffers
     for name, found, shape in (("x", down.x, [k, d + task.buffers]), ("shift", down.shift, [k, d])):
@@ -151,70 +149,17 @@ def _shape(found: object) -> str:
     return f"{found.dtype} of shape {list(found.shape)}" if isinstance(found, Tensor) else f"a {type(found).__name__}"
 
 
-def is_stacked(task: Task, local: Local, asked: bool | None = None) -> bool:
-    """Whether several clients are trained at once: as asked for, or as the task says.
-
-    Where a task says nothing, they are if its models are small and that gives what each gives alone, to rounding. No
-    clock decides, so that the same experiment is computed in the same way every time.
-    """
-    said = task.stacked if asked is None else asked
-    return _can_be_stacked(task, local) if said is None else said
-
-
-def _can_be_stacked(task: Task, local: Local) -> bool:
-    """Whether one step of several clients from models that differ gives what each gives alone.
-
-    A plain step of rate 1 and the gradient itself are compared, whatever the training will be: the first step of Adam
-    has the same length for every gradient, and that of a warm-up may have none.
-    """
-    plain, A = Local(Rate(1.0, "constant"), 1, local.batch, batches=local.batches), range(min(STACK, task.clients))
-    try:
-        x = task.initial(0)
-        if x.device.type == "cpu" and len(x) > SMALL:
-            return False
-        X = around(x, len(A), task.buffers)
-        with torch.random.fork_rng(devices=[x.device] if x.device.type == "cuda" else []):
-            alone = [_tried(task, plain, [i], X[n : n + 1]) for n, i in enumerate(A)]
-            together = _tried(task, plain, A, X)
-        rounding = 4 * torch.finfo(x.dtype).eps * X.abs().amax(1)  # of a step, whose length may be far less      [k]
-        slack = (rounding, rounding, torch.zeros_like(rounding))
-        return all(map(_alike, together, (torch.cat(rows) for rows in zip(*alone, strict=True)), slack))
-    except Exception:  # whatever a task of the user's own says of several clients, or of one that is never active
-        return False
-
-
-def around(x: Tensor, k: int, buffers: int) -> Tensor:
-    """k models that differ in their parameters, each about as far from x [d + b] as training might go, [k, d + b]."""
-    X, d = x.repeat(k, 1), len(x) - buffers
-    X[:, :d] += torch.from_numpy(0.1 * rng(0, "trial").normal(size=(k, d))).to(x)
-    return X
-
-
-def _tried(task: Task, local: Local, A: Sequence[int], X: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """What a step from X [k, d + b] does to parameters [k, d] and buffers [k, b], and the gradients [k, d]."""
-    answer = Share(0, len(A), list(A), 0, 0, [0] * len(A), gradient=True).train(task, local, X)
-    assert answer.gradient is not None
-    d = X.shape[1] - task.buffers
-    return answer.G[:, :d], answer.G[:, d:], answer.gradient
-
-
-def _alike(found: Tensor, right: Tensor, slack: Tensor) -> bool:
-    """Whether rows [k, n] are the same to rounding, and to the slack [k]."""
-    if found.shape != right.shape:
-        return False
-    return right.numel() == 0 or bool(((found - right).abs().amax(1) <= ALIKE * right.abs().amax(1) + slack).all())
-
-
 def one_step(task: Task, local: Local, seed: int, A: Sequence[int]) -> Tensor:
-    """What the clients A [k] come to in one step of round 0, trained together, [k, d]."""
+    """The innovations of the clients A [k] after one step of round 0, trained together, [k, d]."""
     X = task.initial(seed).repeat(len(A), 1)
     return Share(0, len(A), list(A), 0, seed, [0] * len(A)).train(task, replace(local, steps=1, epochs=None), X).G
 
 
 def groups(k: int, d: int, stacked: bool) -> list[slice]:
-    """How k clients of d parameters are put together: the same whoever computes them, so that the numbers are the same.
+    """How k active clients with d parameters are grouped; independent of the engine, and so are the numbers.
 
-    At least 16 to a group; in rounds of very many an eighth of them, so long as their models stay in the cache.
+    A group has 16 clients. In rounds with very many clients it has an eighth of them, as long as their models fit into
+    the cache. Clients that are not stacked are groups of one.
     """
     size = max(STACK, min(k // 8, CACHED // d)) if stacked else 1
     return [slice(n, min(n + size, k)) for n in range(0, k, size)]
@@ -230,7 +175,8 @@ def upload(
     losses: Sequence[list[float] | None],
     gradient: Tensor | None,
 ) -> Upload:
-    """What all shares of round t came to, checked: G [k, d], the losses share by share, the gradients [k, d]."""
+    """The upload of round t from G [k, d], the losses of each share and the gradients [k, d]; refuses numbers that are
+    not finite."""
     check_finite(G, A, t, local)
     weight = local.weights(local.counts(task, A), len(A), t, down.prox)
     if down.rounds is not None:
@@ -240,28 +186,10 @@ def upload(
     return Upload(G, weight, local.rate_of(t), loss, gradient, samples)
 
 
-def innovations(
-    task: Task,
-    local: Local,
-    X: Tensor,
-    A: Tensor,
-    t: int,
-    seed: int,
-    visits: Tensor | None = None,
-    stacked: bool | None = None,
-) -> Tensor:
-    """G = x^(t,0) - x^(t,s) for the clients A [k], which start round t at the rows of X [k, d]; [k, d].
-
-    `stacked` says whether several clients are trained at once; None leaves it to the task.
-    """
-    visits = torch.zeros_like(A) if visits is None else visits
-    return trained(task, local, Broadcast(X), A, t, seed, visits, is_stacked(task, local, stacked)).G
-
-
 def trained(
     task: Task, local: Local, down: Broadcast, A: Tensor, t: int, seed: int, visits: Tensor, stacked: bool
 ) -> Upload:
-    """The whole round in this process."""
+    """Train the clients A [k] of round t in this process, one share after another."""
     G = torch.empty_like(down.x)
     gradient = torch.empty_like(down.x[:, : down.x.shape[1] - task.buffers]) if down.gradient else None
     losses = []
@@ -276,7 +204,7 @@ def trained(
 
 
 def check_finite(G: Tensor, A: Tensor, t: int, local: Local) -> None:
-    """Refuses innovations [k, d] that are not finite, and says whose."""
+    """Refuses innovations [k, d] that are not finite, and names the first such client."""
     finite = torch.isfinite(G.sum(1))
     if not finite.all():
         client = int(A[(~finite).nonzero()[0]])

@@ -34,7 +34,7 @@ class Round(Generic[S]):
     A: Tensor  # the active clients                                                [k]
     state: S
     algorithm: Algorithm[S]
-    past: Past  # the availability up to this round; it goes on with the next
+    past: Past  # the availability up to this round; the next round updates the same object
 
     @cached_property
     def x(self) -> Tensor:
@@ -81,7 +81,7 @@ def simulate(
 
 
 def _check_kinds(algorithm: Any, trace: Any, local: Any) -> None:
-    """Refuses arguments of another kind than is expected."""
+    """Refuses arguments of the wrong type."""
     if isinstance(algorithm, type):
         raise UserError(f"algorithm is a class; expected an object, as in {algorithm.__name__}()")
     missing = [verb for verb in ("init", "start", "aggregate", "model") if not hasattr(algorithm, verb)]
@@ -107,7 +107,7 @@ def prepared(algorithm: Algorithm[Any], task: Task, local: Local) -> Algorithm[A
 
 
 def check_clients(task: Task) -> None:
-    """Refuses a task that does not say how many clients it has, or says how many samples some of them have."""
+    """Refuses a task without a valid number of clients, or whose `sizes` do not have one number for every client."""
     name, clients = type(task).__name__, getattr(task, "clients", None)
     if clients is None:
         raise UserError(f"{name} does not say how many clients it has; give it `clients`, as in self.clients = 10")
@@ -122,7 +122,7 @@ def check_clients(task: Task) -> None:
 
 
 def check_local(algorithm: Algorithm[S], local: Local) -> None:
-    """Refuses a way to train that the algorithm is not made for."""
+    """Refuses a local optimiser that the algorithm does not support."""
     if needs_plain_local(algorithm) and not local.plain:
         raise UserError(
             f"{name_of(algorithm)} needs local steps of plain SGD: it reads the clients' mean gradients from their "
@@ -131,7 +131,7 @@ def check_local(algorithm: Algorithm[S], local: Local) -> None:
 
 
 def check_possible(algorithm: Algorithm[S], state: S, trace: Trace, task: Task, local: Local) -> None:
-    """Refuses what algorithm or task do not have, or the memory does not hold, before anything is written."""
+    """Refuses a run that the algorithm, the task or the memory cannot support, before anything is written."""
     check_trained(algorithm, () if task.layout is None else task.layout.frozen)
     down = broadcast(algorithm, state, 0, torch.arange(1))
     _check_models(algorithm, state, down)
@@ -144,7 +144,7 @@ def check_possible(algorithm: Algorithm[S], state: S, trace: Trace, task: Task, 
 
 
 def _check_models(algorithm: Algorithm[S], state: S, down: Any) -> None:
-    """Refuses an algorithm whose clients do not begin at a model (`down`), or that has none in the end."""
+    """Refuses an algorithm whose start models (in `down`) or final model do not have the shape of the model."""
     d = len(state.latest)
     for verb, found, shape in (
         ("broadcast" if hasattr(algorithm, "broadcast") else "start", getattr(down, "x", None), [1, d]),
@@ -157,7 +157,7 @@ def _check_models(algorithm: Algorithm[S], state: S, down: Any) -> None:
 
 
 def _check_resumed(resume: State, fresh: State) -> None:
-    """Refuses a state that this algorithm and this task cannot go on from."""
+    """Refuses a state from which this algorithm cannot continue on this task."""
     if type(resume) is not type(fresh):
         raise UserError(f"resume is a {type(resume).__name__}; expected the `state` of a round, {type(fresh).__name__}")
     if resume.m != fresh.m or resume.latest.shape != fresh.latest.shape:
@@ -169,9 +169,9 @@ def _check_resumed(resume: State, fresh: State) -> None:
 
 def _rounds(algorithm: Algorithm[S], trace: Trace, state: S, seed: int, engine: Engine) -> Iterator[Round[S]]:
     past = Past(trace).through(state.t)
-    available = torch.from_numpy(past.counts)  # in how many rounds each client was, kept up to date     [m]
+    available = torch.from_numpy(past.counts)  # in how many rounds each was available; updated in place  [m]
     for t in range(state.t + 1, trace.rounds):
-        counted = visits_of(algorithm, state)  # in how many rounds each was active, where it is counted  [m]
+        counted = visits_of(algorithm, state)  # in how many rounds each was active, if that is counted   [m]
         visits = available if counted is None else counted
         A = choose(algorithm, state, t, trace.active(t), rng(seed, "choose", t)).cpu()
         with one_thread():

@@ -1,4 +1,4 @@
-"""How many processes suit a task on this machine: a few timed steps decide, and no number depends on it."""
+"""How many processes to use for a task on this machine: a few timed steps decide. Results do not depend on it."""
 
 import os
 import time
@@ -9,13 +9,13 @@ from fedawe.tasks.base import Task
 from fedawe.training.local import Local
 from fedawe.training.shares import STACK, one_step
 
-WORTH_SHARING = 0.1  # seconds of training in a round from which other processes are worth their messages
+WORTH_SHARING = 0.1  # seconds of training in a round; with less, sending work to other processes does not pay
 
 
 def seconds_per_client(task: Task, local: Local, seed: int, clients: int) -> float:
-    """Training one client for one step, when `clients` are trained together; the better of two tries."""
+    """Seconds of one step of one client when `clients` are trained together; the better of two measurements."""
     A, times = range(min(clients, task.clients)), []
-    for _ in range(3):  # the first is for warming up
+    for _ in range(3):  # the first is a warm-up
         began = time.perf_counter()
         one_step(task, local, seed, A)
         times.append((time.perf_counter() - began) / len(A))

@@ -1,4 +1,4 @@
-"""Keeping freed memory, so that the next step does not pay for fetching it again page by page."""
+"""Keep freed memory in the process, because getting it back from the kernel page by page is slow."""
 
 import ctypes
 import sys
@@ -9,8 +9,8 @@ M_MMAP_THRESHOLD, M_TRIM_THRESHOLD = -3, -1  # glibc's names
 def keep_freed_memory() -> bool:
     """Ask glibc to reuse large blocks, and return whether it was done; on other systems nothing happens.
 
-    A training step frees and takes tensors of many megabytes. By default each comes as fresh pages from the kernel,
-    and touching them costs as much as a convolution.
+    A training step frees and takes tensors of many megabytes. By default the kernel provides new pages for
+    each, and the first access to them costs as much time as a convolution.
     """
     if not sys.platform.startswith("linux"):
         return False

@@ -1,4 +1,4 @@
-"""Several processes with one thread each, this one among them; models and innovations go through shared memory."""
+"""Several processes with one thread each, including this one; models and innovations are in shared memory."""
 
 import io
 import pickle
@@ -21,24 +21,25 @@ from fedawe.training.engines.base import Divisible
 from fedawe.training.engines.memory import keep_freed_memory
 from fedawe.training.engines.start import context, start
 from fedawe.training.local import Local
-from fedawe.training.shares import Share, is_stacked, shares, upload
+from fedawe.training.shares import Share, shares, upload
+from fedawe.training.stacking import is_stacked
 
 Job = tuple[Any, ...]
 
 
 @dataclass
 class Shared:
-    """What the processes share: rows for models and innovations, and which job is the next."""
+    """What the processes share: rows for models and innovations, and the number of the next job."""
 
     X: Tensor  # [rows, d]
     G: Tensor  # [rows, d]
     x: Tensor  # the model under evaluation, [d]
     next: Any  # a locked integer
-    shift: Tensor | None = None  # [rows, d], once a rule has used it
-    gradient: Tensor | None = None  # [rows, d], once a rule has asked for it
+    shift: Tensor | None = None  # [rows, d], from the first round in which the algorithm sends one
+    gradient: Tensor | None = None  # [rows, d], from the first round in which the algorithm asks for it
 
     def claimed(self, jobs: int) -> Iterator[int]:
-        """The jobs that fall to this process: always the next that nobody has taken."""
+        """Numbers of the jobs that this process takes: each time the next one that no process has taken."""
         while True:
             with self.next.get_lock():
                 number = self.next.value
@@ -49,10 +50,10 @@ class Shared:
 
 
 class Processes:
-    """`workers` processes, this one included, share the groups of clients of a round.
+    """`workers` processes, including this one, share the groups of clients of a round.
 
     Groups are the same for any number of workers, and each is trained on one thread, so the numbers are the same too.
-    `rows` is how many clients are active at once, as far as that is known: more make it grow. `like` is a model [d].
+    `rows` is the expected number of active clients; the memory grows if there are more. `like` is a model [d].
     """
 
     def __init__(
@@ -73,7 +74,7 @@ class Processes:
         self.use(task, local, stacked)
 
     def use(self, task: Task, local: Local, stacked: bool | None = None) -> None:
-        """From now on this task; its data goes to shared memory once, whoever reads it."""
+        """Switch to this task; its data is put into shared memory once for all processes."""
         self.task, self.local, self.stacked = task, local, is_stacked(task, local, stacked)
         message = _by_value(("use", task, local))
         for pipe in self.pipes:
@@ -92,11 +93,11 @@ class Processes:
         gradient = self._rows("gradient", d)[:k] if down.gradient else None
         work = shares(self.task, self.local, down, A, t, seed, visits, self.stacked)
         losses = self._share_out([("train", share, down.shift is not None) for share in work])
-        G = self.shared.G[:k]  # until the next round
+        G = self.shared.G[:k]  # valid until the next round
         return upload(self.task, self.local, down, A, t, G, losses, gradient)
 
     def _rows(self, name: str, d: int) -> Tensor:
-        """Shared rows [rows, d] that only some rules need: made and made known to all when first used."""
+        """Shared rows [rows, d] that only some algorithms need: created and sent to all processes at the first use."""
         found: Tensor | None = getattr(self.shared, name)
         if found is None or found.shape != (len(self.shared.X), d):
             return self._new_rows(name, len(self.shared.X), d)
@@ -105,7 +106,7 @@ class Processes:
     def _new_rows(self, name: str, rows: int, d: int) -> Tensor:
         made: Tensor = self.shared.X.new_zeros((rows, d)).share_memory_()
         setattr(self.shared, name, made)
-        for pipe in self.pipes:  # one message each: what is shared can be received once
+        for pipe in self.pipes:  # one message each: a shared tensor can be received only once
             pipe.send(("rows", name, made))
         for pipe in self.pipes:
             _checked(*self._receive(pipe))
@@ -119,7 +120,7 @@ class Processes:
         return self.task.summary([torch.from_numpy(answer) for answer in answers])
 
     def _share_out(self, jobs: Sequence[Job]) -> list[Any]:
-        """All jobs, done by whoever is free; the answers in the order of the jobs."""
+        """Do all jobs, each in the next free process; returns the answers in the order of the jobs."""
         self.shared.next.value = 0
         answers: dict[int, Any] = {}
         message = pickle.dumps(("jobs", jobs, None))
@@ -130,10 +131,10 @@ class Processes:
                 for number in self.shared.claimed(len(jobs)):
                     answers[number] = _do(jobs[number], self.task, self.local, self.shared)
         except Exception:
-            for pipe in self.pipes:  # what the others answer is not taken for an answer of a later round
+            for pipe in self.pipes:  # read them now, or a later round would take them for its own answers
                 self._receive(pipe)
             raise
-        replies = [self._receive(pipe) for pipe in self.pipes]  # all of them, for the same reason
+        replies = [self._receive(pipe) for pipe in self.pipes]  # all of them, before the first failure raises
         for reply in replies:
             answers.update(_checked(*reply))
         return [answers[number] for number in range(len(jobs))]
@@ -142,23 +143,23 @@ class Processes:
         try:
             pipe.send_bytes(message)
         except (BrokenPipeError, OSError):
-            raise RuntimeError(self._obituary()) from None
+            raise RuntimeError(self._worker_died()) from None
 
     def _receive(self, pipe: Connection) -> tuple[str | None, Any]:
-        """What went wrong, if anything, and the answer."""
+        """The kind of failure, if there was one, and the answer."""
         try:
             failed, answer = pipe.recv()
         except (EOFError, ConnectionResetError):
-            raise RuntimeError(self._obituary()) from None
+            raise RuntimeError(self._worker_died()) from None
         return failed, answer
 
-    def _obituary(self) -> str:
+    def _worker_died(self) -> str:
         codes = [process.exitcode for process in self.processes if process.exitcode is not None]
         return f"a worker process died (exit code {codes}); was memory short?"
 
     def close(self) -> None:
         for pipe in self.pipes:
-            pipe.close()  # the worker reads an end of file, and leaves
+            pipe.close()  # the worker reads an end of file and exits
         for process in self.processes:
             process.join(timeout=5)
             if process.is_alive():
@@ -168,7 +169,7 @@ class Processes:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Use one thread, as every other process does, so that the bits do not depend on where a group is trained."""
+    """Use one thread, as every other process does, so that no bit depends on the process that trains a group."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -178,7 +179,7 @@ def one_thread() -> Iterator[None]:
 
 
 def _checked(failed: str | None, answer: Any) -> Any:
-    """The answer of a worker, if nothing went wrong there."""
+    """The answer of a worker; raises the error if the worker failed."""
     if failed == "refused":
         raise UserError(answer)
     if failed:
@@ -187,7 +188,7 @@ def _checked(failed: str | None, answer: Any) -> Any:
 
 
 def _by_value(message: Any) -> bytes:
-    """The message with its tensors in shared memory, and classes that cannot be imported elsewhere as they are."""
+    """The pickled message: tensors in shared memory, and classes that workers cannot import by value."""
     file = io.BytesIO()
     reducers: Any = ForkingPickler._extra_reducers  # type: ignore[attr-defined]
     pickler = cloudpickle.Pickler(file)
@@ -211,7 +212,7 @@ def _do(job: Job, task: Any, local: Local, shared: Shared) -> Any:
 
 
 def _serve(pipe: Connection, shared: Shared) -> None:
-    """Another process: take part in whatever there is to do, answer, until there is nobody to answer to."""
+    """The loop of a worker process: take jobs and send answers until the pipe is closed."""
     task: Any = None
     local: Any = None
     with suppress(EOFError, ConnectionError):

@@ -16,7 +16,8 @@ from fedawe.training.engines.ray_actors import Actor, Actors
 from fedawe.training.engines.ray_cluster import RayCluster, imported
 from fedawe.training.engines.ray_store import Array, Store, pack, unpack
 from fedawe.training.local import Local
-from fedawe.training.shares import Share, is_stacked, shares, upload
+from fedawe.training.shares import Share, shares, upload
+from fedawe.training.stacking import is_stacked
 
 # Bytes of models of earlier rounds that stay in the cluster, since some client will start from them again.
 SPARE = 2**28

@@ -1,4 +1,4 @@
-"""How this package starts another process: with PyTorch loaded, on one thread, and ended with the process it serves."""
+"""How this package starts another process: PyTorch is loaded, one thread is used, and it ends with its parent."""
 
 import multiprocessing
 import os
@@ -19,7 +19,7 @@ PRELOADED = ["numpy", "torch", "fedawe.training.engines"]
 
 
 def context() -> Any:
-    """What makes processes, pipes and shared numbers.
+    """The multiprocessing context that creates processes, pipes and shared numbers.
 
     On Linux a process is forked from a server that has loaded PyTorch and has no other thread, so that it is ready at
     once; a fork of this process could inherit a lock of a thread pool. Elsewhere every process loads PyTorch itself.
@@ -34,8 +34,8 @@ def context() -> Any:
 def start(target: Callable[..., None], *arguments: Any) -> Any:
     """A process that calls target(*arguments) and ends with this process at the latest.
 
-    It ignores Ctrl-C, which reaches every process of a terminal: this process hears it and ends the others. It does not
-    run the script that started this process, so that a script needs no `__main__` guard.
+    It ignores Ctrl-C, which reaches every process of a terminal: this process handles it and ends the others. It does
+    not run the script that started this process, so that a script needs no `__main__` guard.
     """
     process = context().Process(target=_begin, args=(target, *arguments), daemon=True)
     with _without_main_module(), _without_interrupts():
@@ -52,7 +52,7 @@ def _begin(target: Callable[..., None], *arguments: Any) -> None:
 
 
 def _end_with_parent() -> None:
-    """A process that outlived its command would write into runs that the next command continues."""
+    """End this process with its parent: otherwise it might write into runs that a later command continues."""
     parent = multiprocessing.parent_process()
     assert parent is not None
 
@@ -65,7 +65,7 @@ def _end_with_parent() -> None:
 
 @contextmanager
 def _without_main_module() -> Iterator[None]:
-    """Whatever the process needs of the script is sent to it by value."""
+    """Hide the main script from a new process; what the process needs of it is sent by value."""
     main = sys.modules["__main__"]
     sys.modules["__main__"] = types.ModuleType("__main__")
     try:
@@ -76,7 +76,7 @@ def _without_main_module() -> Iterator[None]:
 
 @contextmanager
 def _without_interrupts() -> Iterator[None]:
-    """A process that is being started inherits that Ctrl-C is held back; here it is heard as soon as this ends."""
+    """Block Ctrl-C while a process is started, which inherits the block; here it is delivered afterwards."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
