@@ -183,6 +183,8 @@ def test_what_is_no_table_of_zeros_and_ones_is_refused(on: Any, message: str) ->
         (np.full((4, 4), 1.5), r"\[0, 1\]"),
         (np.full((4, 4), -0.5), r"\[0, 1\]"),
         (np.full((4, 4), np.nan), r"\[0, 1\]"),
+        (np.full((4, 4), "a"), r"p must be probabilities \[rounds, clients\]"),
+        ([[0.5], [0.5, 0.5]], r"p must be probabilities \[rounds, clients\]"),
     ],
 )
 def test_probabilities_that_do_not_fit_are_refused(p: Any, message: str) -> None:

@@ -13,7 +13,7 @@ from fedawe.availability.csv import check_no_seconds, read_csv, to_csv
 from fedawe.availability.drawn import Drawn
 from fedawe.availability.dynamics import Array, Dynamics, Mask, as_probabilities
 from fedawe.core.errors import UserError
-from fedawe.core.files import existing_file, read_npz, write_atomically
+from fedawe.core.files import brief, existing_file, read_npz, write_atomically
 from fedawe.core.memory import check_room
 
 if TYPE_CHECKING:
@@ -86,7 +86,10 @@ class Trace:
         check_room(what, size * self.rounds * self.clients, "use fewer rounds or clients, or ask round by round (row)")
 
     def _checked(self, given: Any) -> Array:
-        p: Array = np.array(given, dtype=np.float64)
+        try:
+            p: Array = np.array(given, dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise UserError(f"p must be probabilities [rounds, clients] ({brief(error)})") from None
         if p.shape != self._shape:
             raise UserError(f"p has the shape {list(p.shape)}, the trace {list(self._shape)}")
         if not ((p >= 0) & (p <= 1)).all():  # also refuses NaN
