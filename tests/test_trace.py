@@ -478,6 +478,9 @@ def test_what_is_unknown_stays_unknown_and_counts_as_unavailable(tmp_path: Path)
     first = again.first(1).known
     assert first is not None
     assert first.tolist() == [[True, False]]
+    known = fedawe.Trace([[1.0, 0.0], [1.0, float("nan")]]).first(1)
+    assert known.known is None
+    known.save(tmp_path / "known.csv")
     np.savez(tmp_path / "nan.npz", on=np.array([[1.0, np.nan], [0.0, 1.0]]))
     assert fedawe.Trace.load(tmp_path / "nan.npz").known is not None
     with pytest.raises(fedawe.UserError, match=r"no place in \.csv"):

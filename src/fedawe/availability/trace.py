@@ -185,7 +185,8 @@ class Trace:
             return Trace._of(self._drawn.first(rounds))
         part = Trace(self.on[:rounds], None if self._p is None else self._p[:rounds])
         part._drawn = None if self._drawn is None else self._drawn.first(rounds)
-        part.known = None if self.known is None else self.known[:rounds]
+        if self.known is not None and not self.known[:rounds].all():
+            part.known = self.known[:rounds]
         return part
 
     def knowing(self, known: Mask) -> "Trace":
