@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import fedawe
+from fedawe.algorithms.exchange import most_asked
 from fedawe.core import memory as core_memory
 from fedawe.training import memory
 
@@ -46,6 +47,21 @@ def test_it_is_refused_with_a_number(
         begin(algorithm)
     monkeypatch.setattr(memory, "free_memory", lambda: None)
     begin(algorithm)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "most"),
+    [
+        (fedawe.FedAvg(), None),
+        (fedawe.F3AST(capacity=4), 4),
+        (fedawe.FedLaAvg(), None),
+        (fedawe.FedLaAvg(k=3), 3),
+        (fedawe.Chosen(fedawe.FedLaAvg(k=3), fedawe.Uniform(2)), 2),
+    ],
+    ids=repr,
+)
+def test_how_many_clients_are_asked_at_most(algorithm: object, most: int | None) -> None:
+    assert most_asked(algorithm) == most
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ statistics(ends)   running statistics for those [k, b] that the active clients e
 weightable   whether `Weighted` may scale its innovations. Default: True
 needs_sizes  whether it needs the clients' numbers of samples; an experiment gives it those of the task as `weights`
 chooses      whether it may ask fewer than all available clients. Default: whether it has a method `choose`
+capacity     the largest number of clients that it asks in a round. Default: None, no limit
 received_mean   whether `model` is the mean over all clients of the model that each received last. Default: False
 keeps        one phrase: what the server keeps beyond one model. Default: unknown
 metrics      the diagnostics that `diagnostics` returns, with their titles

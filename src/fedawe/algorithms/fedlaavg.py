@@ -57,6 +57,11 @@ class FedLaAvg(OneGlobalModel[LatestState]):
         check_whole("k", self.k, ", or None for no limit")
 
     @property
+    def capacity(self) -> int | None:
+        """The largest number of clients that are asked in a round; None for no limit."""
+        return self.k
+
+    @property
     def chooses(self) -> bool:
         """Whether some of the available clients may not be asked."""
         return self.k is not None
