@@ -132,6 +132,8 @@ class BadTask(fedawe.Quadratic):
     def evaluate(self, x: Tensor) -> Any:
         if self.fault == "":
             return {name: torch.tensor(value) for name, value in super().evaluate(x).items()}
+        if self.fault == "number":
+            return 0.5
         if self.fault == "reserved":
             return {**super().evaluate(x), "test_seconds": 1.0}
         return {"loss": 1.0} if self.fault == "metric" else super().evaluate(x)
@@ -142,6 +144,7 @@ class BadTask(fedawe.Quadratic):
     [
         ("random", "gives another result"), ("together", "each alone"), ("metric", "declares distance"),
         ("first model", "each alone"), ("reserved", "a metric cannot be called test_seconds"),
+        ("number", "evaluate must return a dict of numbers by name"),
     ],
 )  # fmt: skip
 def test_a_broken_task_is_told_what_is_wrong(fault: str, said: str) -> None:

@@ -1,5 +1,6 @@
 """The laws that every task obeys."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -42,7 +43,8 @@ def check_task(task: Any) -> None:
 
 def _check_metrics(name: str, task: Task, x: torch.Tensor) -> None:
     found = attempted(f"{name}.evaluate", task.evaluate, x)
-    expect(all(isinstance(key, str) for key in found), f"{name}.evaluate must give numbers by name")
+    by_name = isinstance(found, Mapping) and all(isinstance(key, str) for key in found)
+    expect(by_name, f"{name}.evaluate must return a dict of numbers by name, as in {{'loss': 0.5}}; it gives {found!r}")
     for key, value in found.items():
         value = value.tolist() if isinstance(value, torch.Tensor | np.ndarray | np.generic) else value
         numbers = value if isinstance(value, list) else [value]
