@@ -19,8 +19,11 @@ def test_every_algorithm_passes(row: Row) -> None:
     check_algorithm(row.make(torch.full((ROUNDS, 5), 0.5)))
 
 
-def test_an_algorithm_is_given_the_probabilities_that_it_needs() -> None:
-    check_algorithm(fedawe.FedAvgKnown())
+@pytest.mark.parametrize(
+    "algorithm", [fedawe.FedAvgKnown(), fedawe.Private(), fedawe.Weighted(fedawe.FedAU())], ids=lambda one: one.name
+)
+def test_an_algorithm_is_given_what_an_experiment_gives_it(algorithm: Any) -> None:
+    check_algorithm(algorithm)
 
 
 @pytest.mark.parametrize("dynamics", DYNAMICS.values())

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fedawe.algorithms.base import pack, unpack
-from fedawe.algorithms.facts import is_linear, name_of, with_probabilities
+from fedawe.algorithms.facts import is_linear, name_of, with_probabilities, with_seed, with_sizes
 from fedawe.testing.failed import attempted, expect, refused
 
 M, D, ROUNDS = 5, 3, 12
@@ -32,7 +32,7 @@ def check_algorithm(algorithm: Any) -> None:
     expect(not isinstance(algorithm, type), "an object is expected, not a class")
     name = name_of(algorithm)
     p = np.random.default_rng(0).uniform(0.2, 1.0, (ROUNDS + 5, M))
-    algorithm = with_probabilities(algorithm, p)
+    algorithm = with_seed(with_sizes(with_probabilities(algorithm, p), np.arange(1, M + 1)), 0)
     for dtype in (torch.float32, torch.float64):
         past, x0 = _past(1, dtype), torch.linspace(-1, 1, D, dtype=dtype)
         _check_shapes(name, algorithm, x0, past)
