@@ -159,6 +159,7 @@ def test_rounds_that_are_none_are_refused(t: Any) -> None:
         (fedawe.Staircase, {"low": -0.1}, "low is -0.1"),
         (fedawe.Staircase, {"low": float("nan")}, "low is nan"),
         (fedawe.Sine, {"gamma": -0.1}, "gamma is -0.1"),
+        (fedawe.Sine, {"gamma": "0.3"}, "gamma is '0.3'; expected a number at least 0"),
         (fedawe.Sine, {"gamma": float("nan")}, "gamma is nan"),
         (fedawe.Sine, {"period": 0}, "period is 0"),
         (fedawe.InterleavedSine, {"gamma": float("inf")}, "gamma is inf"),

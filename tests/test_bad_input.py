@@ -324,6 +324,7 @@ CALLS = [
     (lambda: fedawe.FedAWE(eta_g=0), "eta_g is 0; expected a positive number"),
     (lambda: fedawe.FedAWE(max_echo=0), "max_echo is 0"),
     (lambda: fedawe.FedAvgKnown(p=torch.ones(3)), "p must be probabilities [rounds, clients]"),
+    (lambda: fedawe.FedAvgKnown(p=[[0.5], [0.5, 0.5]]), "p must be probabilities [rounds, clients], not list"),
     (lambda: fedawe.FedAvgKnown(p=2 * torch.ones(3, 3)), "p has entries outside [0, 1]"),
     (lambda: fedawe.F3AST(beta=0), "beta is 0"),
     (lambda: fedawe.F3AST(normalise="no"), "normalise is 'no'"),

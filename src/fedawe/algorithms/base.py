@@ -215,8 +215,8 @@ def check_not_negative(name: str, value: float) -> None:
 def check_fraction(name: str, value: float, *, zero: bool = True, one: bool = False) -> None:
     """Refuses what is not a number between 0 and 1; `zero` and `one` say which of these two are allowed."""
     if not isinstance(value, int | float) or not (0 < value < 1 or (zero and value == 0) or (one and value == 1)):
-        low, high = "from" if zero else "above", "to" if one else "and below"
-        raise UserError(f"{name} is {value!r}; expected a number {low} 0 {high} 1")
+        low, high = "at least" if zero else "above", "at most" if one else "below"
+        raise UserError(f"{name} is {value!r}; expected a number {low} 0 and {high} 1")
 
 
 def check_rates(eta_g: float, clip: float | None) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedawe.algorithms.base import Algorithm, State, check_whole, known_clients
+from fedawe.algorithms.base import Algorithm, State, check_fraction, check_whole, known_clients
 from fedawe.algorithms.exchange import Broadcast, Upload, absorb, choose, first_state, in_order, some_of
 from fedawe.algorithms.facts import is_linear, is_private, name_of
 from fedawe.algorithms.fedavg import FedAvg
@@ -124,8 +124,7 @@ class Oort:
 
     def __post_init__(self) -> None:
         check_whole("k", self.k)
-        if not 0 <= self.explore <= 1:
-            raise UserError(f"explore is {self.explore!r}; expected a number from 0 to 1")
+        check_fraction("explore", self.explore, one=True)
 
     def pick(self, state: ChosenState, t: int, A: Tensor, draw: np.random.Generator) -> Tensor:
         """New clients first, then by utility; whatever one group lacks comes from the other."""

@@ -9,6 +9,7 @@ from torch import Tensor
 from fedawe.algorithms.base import (
     OneGlobalModel,
     ServerState,
+    check_fraction,
     check_rates,
     check_whole,
     clipped,
@@ -65,8 +66,7 @@ class F3AST(OneGlobalModel[RateState]):
 
     def __post_init__(self) -> None:
         check_rates(self.eta_g, self.clip)
-        if not 0 < self.beta <= 1:
-            raise UserError(f"beta is {self.beta!r}; expected a number above 0 and at most 1")
+        check_fraction("beta", self.beta, zero=False, one=True)
         check_whole("capacity", self.capacity, ", or None for no limit")
         if self.r0 != "share" and not (isinstance(self.r0, float | int) and 0 < self.r0 <= 1):
             raise UserError(f"r0 is {self.r0!r}; expected a number above 0 and at most 1, or 'share'")

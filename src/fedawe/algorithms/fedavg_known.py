@@ -80,7 +80,7 @@ def probabilities(given: Any) -> Tensor | Table:
         return given
     try:
         p = given.clone() if isinstance(given, Tensor) else torch.from_numpy(np.array(given))
-    except TypeError:
+    except (TypeError, ValueError):
         raise UserError(f"p must be probabilities [rounds, clients], not {type(given).__name__}") from None
     if p.ndim != 2 or not p.is_floating_point():
         raise UserError(f"p must be probabilities [rounds, clients], not {p.dtype} of shape {list(p.shape)}")

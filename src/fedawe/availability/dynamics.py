@@ -309,9 +309,10 @@ def probabilities_from_labels(frequencies: Array, phi: Array) -> Array:
 
 
 def _check(name: str, value: float, at_least: float = -np.inf, above: float = -np.inf, at_most: float = np.inf) -> None:
-    if value > LARGEST or not (at_least <= value <= at_most and value > above):  # also refuses NaN
+    number = isinstance(value, int | float | np.number)
+    if not number or value > LARGEST or not (at_least <= value <= at_most and value > above):  # also refuses NaN
         bounds = [f"at least {at_least:g}"] * (at_least > -np.inf) + [f"above {above:g}"] * (above > -np.inf)
-        bounds += [f"at most {min(at_most, LARGEST):g}"] * (at_most < np.inf or value > LARGEST)
+        bounds += [f"at most {min(at_most, LARGEST):g}"] * (at_most < np.inf or (number and value > LARGEST))
         raise UserError(f"{name} is {value!r}; expected a number {' and '.join(bounds)}")
 
 
