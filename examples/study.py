@@ -17,7 +17,7 @@ class Median(fedawe.FedAvg):
 
     def aggregate(self, state, t, A, G):
         A, G = received(state, t, A, G)
-        return state.after(t, x=state.x - self.eta_g * G.median(0).values) if len(A) else state.after(t)
+        return self.apply(state, t, A, G.median(0).values) if len(A) else state.after(t)
 
 
 class Letters(fedawe.tasks.Task):

@@ -7,6 +7,7 @@ import io
 import json
 import logging
 import os
+import runpy
 import shutil
 import signal
 import subprocess
@@ -63,6 +64,13 @@ def typed(monkeypatch: pytest.MonkeyPatch, *words: str) -> None:
 
 def test_the_study_is_short() -> None:
     assert len(STUDY.read_text().splitlines()) <= 60
+
+
+@pytest.mark.parametrize("file", [STUDY, ROOT / "examples" / "plugin" / "src" / "fedawe_median" / "__init__.py"])
+def test_the_median_of_the_examples_takes_every_option_of_fedavg(file: Path) -> None:
+    rule = runpy.run_path(str(file))["Median"](eta_g=0.5, clip=1.0)
+    state = rule.aggregate(rule.init(torch.zeros(1), 3), 0, torch.arange(3), torch.tensor([[2.0], [4.0], [90.0]]))
+    assert rule.model(state).tolist() == [-0.5]
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ class Median(fedawe.FedAvg):
     def aggregate(self, state: ServerState, t: int, A: Tensor, G: Tensor) -> ServerState:
         """The quantile over A."""
         A, G = received(state, t, A, G)
-        return state.after(t, x=state.x - self.eta_g * G.quantile(self.share, 0)) if len(A) else state.after(t)
+        return self.apply(state, t, A, G.quantile(self.share, 0)) if len(A) else state.after(t)
 
 
 class Letters(fedawe.tasks.Task):
