@@ -440,7 +440,7 @@ def test_rates_that_are_not_positive_are_refused(kind: type[Any]) -> None:
         (lambda: fedawe.FedAWE(max_echo=0), "max_echo is 0"),
         (lambda: fedawe.FedAWE(max_echo=-3), "max_echo is -3"),
         (lambda: fedawe.FedAWE(max_echo=1.5), "max_echo is 1.5"),
-        (lambda: fedawe.FedAWE(carry=True), "carry is True; expected with max_echo"),
+        (lambda: fedawe.FedAWE(carry=True), "carry is True; use it together with max_echo"),
         (lambda: fedawe.FedAU(K=0), "K is 0"),
         (lambda: fedawe.FedAU(K=2.5), "K is 2.5"),
         (lambda: fedawe.FedAU(K=float("nan")), "K is nan"),

@@ -816,7 +816,7 @@ def test_what_is_not_linear_is_refused_with_a_reason(algorithm: Any, message: st
         (lambda: fedawe.FedAsync(alpha=0), "alpha is 0; expected a number above 0 and at most 1"),
         (lambda: fedawe.ClusterFedVARP([0, 1]).init(torch.zeros(1), 3), "2 numbers for 3 clients"),
         (lambda: fedawe.ClusterFedVARP([0.5]), "whole numbers from 0"),
-        (lambda: fedawe.Weighted(fedawe.SCAFFOLD(), [1.0]), "SCAFFOLD cannot be weighted: it computes from"),
+        (lambda: fedawe.Weighted(fedawe.SCAFFOLD(), [1.0]), "SCAFFOLD cannot be weighted: it computes corrections"),
         (lambda: fedawe.Weighted(fedawe.FedAU()).init(torch.zeros(1), 2), "needs the weights of all clients for FedAU"),
         (lambda: fedawe.Weighted(fedawe.FedAvg(), [1.0, -1.0]), "weights must be numbers from 0"),
         (lambda: fedawe.Weighted(fedawe.FedAvg(), [0.0, 0.0]), "weights must be numbers from 0, .* not all are 0"),

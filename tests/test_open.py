@@ -686,7 +686,7 @@ def test_a_task_that_trains_one_client_at_a_time_is_never_stacked(tmp_path: Path
     [
         (
             lambda x: None,
-            "whose h is None, of which no checkpoint can be made; expected a tensor, a number, a State, or",
+            "whose h is None, which a checkpoint cannot store; expected a tensor, a number, a State, or",
         ),
         (lambda x: "adam", "whose h is a str, of"),
         (lambda x: [1.0, 2.0], "whose h is a list, of"),
@@ -698,7 +698,7 @@ def test_a_task_that_trains_one_client_at_a_time_is_never_stacked(tmp_path: Path
         (lambda x: {0: x, 1: 0.5}, "whose h is a dict from int to Tensor and float, of"),
         (lambda x: {0: x[0]}, "whose h is a dict from int to Tensor, of"),
         (lambda x: Remembered(-1, 3, x, [x]), "whose h.h is a list, of"),
-        (lambda x: Counting(-1, 3, x), "which cannot be made again from its fields ("),
+        (lambda x: Counting(-1, 3, x), "which cannot be restored from its fields ("),
     ],
 )
 def test_a_state_of_which_no_checkpoint_can_be_made_is_refused(made: Any, said: str) -> None:

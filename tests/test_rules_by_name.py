@@ -116,5 +116,5 @@ def test_a_run_with_choosing_samples_as_weights_and_epochs(tmp_path: Path) -> No
 
 def test_weights_by_samples_need_samples(tmp_path: Path) -> None:
     experiment = experiment_of(Settings(task="quadratic", rounds=5), ["weighted:rule=fedau"], [0])
-    with pytest.raises(UserError, match="which this task does not tell"):
+    with pytest.raises(UserError, match="which this task does not know"):
         experiment.run(tmp_path / "out", workers=1)

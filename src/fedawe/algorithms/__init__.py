@@ -58,7 +58,7 @@ NEIGHBOURS = (
     Private,
 )
 
-# By their names on the command line.
+# Names on the command line -> classes.
 ALGORITHMS: dict[str, type[Any]] = {name_of(algorithm).lower(): algorithm for algorithm in (*PAPER, *NEIGHBOURS)}
 
 __all__ = [

@@ -23,12 +23,13 @@ class AmplifiedState(NestedState):
 class Amplified(Wrapper[AmplifiedState]):
     """Amplified FedAvg (Wang and Ji 2022, arXiv:2205.13648), around any rule with one global model.
 
-    What the rule has learned in `period` rounds counts gamma times at their end.
+    After every P = `period` rounds the change of the model in these rounds is multiplied by gamma.
 
         every P rounds:   x <- x_prev + gamma (x - x_prev),   x_prev <- x
 
-    Empty rounds count towards P. gamma = 1 is the rule; P = 1 multiplies eta_g by gamma. It makes up for rounds in
-    which only some clients take part, not for clients that take part in fewer rounds: the bias of the rule remains.
+    Empty rounds count towards P. gamma = 1 is the rule itself; P = 1 multiplies eta_g by gamma. Amplification makes up
+    for rounds in which only some clients are active. It does not make up for clients that are active in fewer rounds
+    than others, so the bias of the rule remains.
 
     >>> import torch
     >>> amplified = Amplified(period=2, gamma=3.0)
@@ -59,7 +60,7 @@ class Amplified(Wrapper[AmplifiedState]):
         return AmplifiedState(own.t, m, own, own.latest.clone())
 
     def absorb(self, state: AmplifiedState, t: int, A: Tensor, upload: Upload) -> AmplifiedState:
-        """The rule's round; at the end of a period the amplification."""
+        """The rule's round, and the amplification at the end of a period."""
         A, up = in_order(state, t, A, upload)
         state = skipped_rounds_are_empty(self, state, t)
         own: State = absorb(self.rule, state.own, t, A, up)

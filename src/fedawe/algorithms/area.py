@@ -1,4 +1,7 @@
-"""AREA: asynchronous exact averaging (Iakovidou and Kim 2024, arXiv:2405.10123), with held starts."""
+"""AREA: asynchronous exact averaging (Iakovidou and Kim 2024, arXiv:2405.10123).
+
+Clients start from the model that they received last.
+"""
 
 from dataclasses import dataclass
 
@@ -11,7 +14,7 @@ from fedawe.algorithms.versions import HeldModel, Versions
 
 @dataclass(frozen=True)
 class AreaState(Versions):
-    """What clients hold, and how far the last model that each uploaded is from x^0."""
+    """The models that clients hold, and the difference of the last model that each uploaded from x^0."""
 
     x0: Tensor  # [d]
     y: Rows  # client -> y_i - x^0, zero before                                                   [d] each
@@ -21,12 +24,13 @@ class AreaState(Versions):
 class AREA(HeldModel[AreaState]):
     """AREA (Iakovidou and Kim 2024, arXiv:2405.10123): asynchronous exact averaging.
 
-    The server averages the last local model of every client, of which it is sent only the changes.
+    The server averages the last local models y_i of all clients; clients upload only the changes of these.
 
         x_i = held model - G_i,     x <- x + (1/m) sum_A (x_i - y_i),     y_i <- x_i
 
-    A client trains on the model of its last visit and uploads at its next. Each keeps its own y_i, so the server needs
-    one vector: without a clip, x is the mean of all y_i at any time, however often clients are active.
+    A client trains from the model that it received when it was last active, and uploads when it is active again. Each
+    client keeps its own y_i, so the server needs only one vector. Without a clip, x is always the mean of all y_i,
+    however often clients are active.
 
     >>> import torch
     >>> area = AREA()
@@ -45,12 +49,12 @@ class AREA(HeldModel[AreaState]):
         check_clip(self.clip)
 
     def init(self, x0: Tensor, m: int) -> AreaState:
-        """Everyone holds x^0, and y_i = x^0."""
+        """Every client holds x^0, and y_i = x^0."""
         x = first_model(x0, m)
         return AreaState(**vars(Versions.of(x, m)), x0=x.clone(), y={})
 
     def aggregate(self, state: AreaState, t: int, A: Tensor, G: Tensor) -> AreaState:
-        """Move by the mean of the changes; A receive the result."""
+        """The step by the sum of the changes over m; A receive the result."""
         A, G = received(state, t, A, G)
         if len(A) == 0:
             return state.after(t)

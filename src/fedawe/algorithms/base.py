@@ -1,4 +1,4 @@
-"""What all algorithms share: the protocol, the checks at the door, and the state of those with one global model.
+"""What all algorithms share: the protocol, checks of arguments, and the state of algorithms with one global model.
 
 Notation of this package: m clients, k active, d parameters, t the round from 0, A the active clients [k], x models,
 G innovations (start minus end of local training, so the learning rate is already in them) [k, d], tau the last active
@@ -22,7 +22,7 @@ from fedawe.core.memory import LARGEST
 
 @dataclass(frozen=True)
 class State(ABC):
-    """Everything that changes in training: the last round t (-1 before the first) and the tensors of the algorithm."""
+    """Everything that changes in training: the last round t (-1 before round 0) and the tensors of the algorithm."""
 
     t: int
     m: int
@@ -37,15 +37,15 @@ class State(ABC):
         """The last aggregate, [d]."""
 
     def with_model(self, x: Tensor) -> Self:
-        """This state with another global model x [d], where there is one global model."""
+        """This state with another global model x [d]; refused if the algorithm has no single global model."""
         del x
         raise UserError(
-            f"{type(self).__name__} has no single global model that another rule could move; use a rule in which all "
+            f"{type(self).__name__} has no single global model that another rule could change; use a rule in which all "
             "clients begin at the same model, such as FedAvg, FedAU or MIFA"
         )
 
     def after(self, t: int, **changed: Any) -> Self:
-        """This state after round t, with what changed in it."""
+        """This state after round t, with the fields that have changed."""
         return replace(self, t=t, **changed)
 
 
@@ -53,7 +53,7 @@ S = TypeVar("S", bound=State)
 
 
 class Algorithm(Protocol[S]):
-    """What an algorithm is: a frozen dataclass of hyper-parameters with these four methods.
+    """An algorithm: a frozen dataclass of hyper-parameters with these four methods.
 
     Everything that changes is in the state. `aggregate` returns a new state and does not change the one it was given.
     """
@@ -62,13 +62,13 @@ class Algorithm(Protocol[S]):
         """The state before round 0: x0 [d], m clients."""
 
     def start(self, state: S, A: Tensor) -> Tensor:
-        """Where clients A [k] begin the coming round: x_i^t, [k, d]."""
+        """The models at which clients A [k] begin the next round: x_i^t, [k, d]."""
 
     def aggregate(self, state: S, t: int, A: Tensor, G: Tensor) -> S:
         """The state after round t, in which clients A [k] returned innovations G [k, d]; called in empty rounds too."""
 
     def model(self, state: S) -> Tensor:
-        """The model to evaluate or to ship, [d]."""
+        """The model to evaluate or deploy, [d]."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class OneGlobalModel(Shown, Generic[T]):
         return self.clip is None
 
     def start(self, state: T, A: Tensor) -> Tensor:
-        """x^t for everyone, [k, d]."""
+        """x^t for every client of A, [k, d]."""
         return state.x.repeat(len(known_clients(A, state)), 1)
 
     def model(self, state: T) -> Tensor:
@@ -110,12 +110,12 @@ class OneGlobalModel(Shown, Generic[T]):
 
 
 def is_whole(value: object) -> TypeGuard[int]:
-    """A whole number, of Python or of numpy."""
+    """Whether a value is an integer of Python or of numpy; a bool is not."""
     return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
 def first_model(x0: Tensor, m: int) -> Tensor:
-    """x0 [d], checked, as a tensor of our own."""
+    """A checked copy of x0 [d]."""
     if not isinstance(x0, Tensor) or x0.ndim != 1 or len(x0) == 0 or not x0.is_floating_point():
         got = f"{x0.dtype} of shape {list(x0.shape)}" if isinstance(x0, Tensor) else type(x0).__name__
         raise UserError(f"x0 must be a floating-point vector [d], not {got}")
@@ -132,11 +132,11 @@ def known_clients(A: Tensor, state: State) -> Tensor:
         A = torch.as_tensor(A, device=state.latest.device)
     except (TypeError, ValueError, RuntimeError) as error:
         raise UserError(f"A must be a vector of client numbers, not {type(A).__name__} ({error})") from None
-    if A.numel() == 0 and A.ndim == 1:  # an empty list has no dtype to speak of
+    if A.numel() == 0 and A.ndim == 1:  # torch makes an empty list a tensor of floats
         return A.to(torch.int64)
     if A.ndim != 1 or A.dtype.is_floating_point or A.dtype.is_complex or A.dtype == torch.bool:
         raise UserError(f"A must be a vector of client numbers, not {A.dtype} of shape {list(A.shape)}")
-    clients = A.tolist()  # for the few that take part in a round, faster than four operations on tensors
+    clients = A.tolist()  # for the few clients of a round, faster than four operations on tensors
     low, high = min(clients), max(clients)
     if low < 0 or high >= state.m:
         raise UserError(f"client {low if low < 0 else high} is unknown: clients are 0 to {state.m - 1}")
@@ -147,7 +147,7 @@ def known_clients(A: Tensor, state: State) -> Tensor:
 
 
 def received(state: State, t: int, A: Tensor, G: Tensor) -> tuple[Tensor, Tensor]:
-    """What round t brought, checked and in the order of the clients, so that the order of arrival changes nothing."""
+    """A and G of round t, checked and sorted by client, so that the order of arrival does not change the result."""
     if not is_whole(t) or t <= state.t:
         raise UserError(f"round {t!r} cannot follow round {state.t}: rounds are whole numbers and only go up")
     A, like = known_clients(A, state), state.latest
@@ -160,7 +160,7 @@ def received(state: State, t: int, A: Tensor, G: Tensor) -> tuple[Tensor, Tensor
     G = G.detach()
     if not torch.equal(order, torch.arange(len(A), device=order.device)):
         G = G[order]
-    # A row that has a NaN or an infinity has no finite sum; the reverse (an overflow) is looked at closely.
+    # The sum of a row with a NaN or an infinity is not finite. A finite row can have such a sum by overflow.
     suspects = (~torch.isfinite(G.sum(1))).nonzero().flatten().tolist()
     for row in suspects:
         if not torch.isfinite(G[row]).all():
@@ -169,7 +169,7 @@ def received(state: State, t: int, A: Tensor, G: Tensor) -> tuple[Tensor, Tensor
 
 
 def clipped(v: Tensor, c: float | None) -> Tensor:
-    """clip_c(v) = v min(1, c / ||v||), the norm over the whole vector [d]; c = None leaves v alone.
+    """clip_c(v) = v min(1, c / ||v||), with the norm of the whole vector [d]; c = None returns v unchanged.
 
     >>> clipped(torch.tensor([3.0, 4.0]), 1.0)
     tensor([0.6000, 0.8000])
@@ -181,7 +181,7 @@ def clipped(v: Tensor, c: float | None) -> Tensor:
 
 
 def skipped_rounds_are_empty(algorithm: Algorithm[S], state: S, t: int) -> S:
-    """The state just before round t, when rounds since the last one were not reported: they count as empty."""
+    """The state just before round t; rounds between the last one and t that were not reported count as empty."""
     nobody, nothing = torch.empty(0, dtype=torch.int64), state.latest.new_empty((0, len(state.latest)))
     for q in range(state.t + 1, t):
         state = algorithm.aggregate(state, q, nobody, nothing)
@@ -189,7 +189,10 @@ def skipped_rounds_are_empty(algorithm: Algorithm[S], state: S, t: int) -> S:
 
 
 def check_whole(name: str, value: int | None, otherwise: str = "") -> None:
-    """Refuses what is not a whole number from 1; None where that is allowed, which `otherwise` then says."""
+    """Refuses a value that is not a whole number from 1.
+
+    None is allowed if `otherwise` is given, the end of the message that says what None means.
+    """
     if value is None and otherwise:
         return
     if not is_whole(value) or not 1 <= value < 2**62:
@@ -197,7 +200,7 @@ def check_whole(name: str, value: int | None, otherwise: str = "") -> None:
 
 
 def check_positive(name: str, value: float) -> None:
-    """Refuses what is not a positive number."""
+    """Refuses a value that is not a positive number."""
     if not isinstance(value, int | float) or not 0 < value <= LARGEST:
         raise UserError(f"{name} is {value!r}; expected a positive number{_at_most(value)}")
 
@@ -207,13 +210,13 @@ def _at_most(value: float) -> str:
 
 
 def check_not_negative(name: str, value: float) -> None:
-    """Refuses what is not a number from 0."""
+    """Refuses a value that is not a number from 0."""
     if not isinstance(value, int | float) or not 0 <= value <= LARGEST:
         raise UserError(f"{name} is {value!r}; expected a number from 0{_at_most(value)}")
 
 
 def check_fraction(name: str, value: float, *, zero: bool = True, one: bool = False) -> None:
-    """Refuses what is not a number between 0 and 1; `zero` and `one` say which of these two are allowed."""
+    """Refuses a value that is not a number between 0 and 1; `zero` and `one` say whether 0 and 1 are allowed."""
     if not isinstance(value, int | float) or not (0 < value < 1 or (zero and value == 0) or (one and value == 1)):
         low, high = "at least" if zero else "above", "at most" if one else "below"
         raise UserError(f"{name} is {value!r}; expected a number {low} 0 and {high} 1")
@@ -246,7 +249,7 @@ def pack(state: State) -> dict[str, Tensor]:
 
 
 def unpack(like: S, tensors: Mapping[str, Tensor]) -> S:
-    """The state that was packed; `like` is a state of the same algorithm, for kinds, dtypes and device."""
+    """The state from the tensors of `pack`; `like`, a state of the same algorithm, gives the types and the device."""
     values: dict[str, Any] = {}
     for field in fields(like):
         old, start = getattr(like, field.name), field.name + "."
@@ -264,12 +267,12 @@ def unpack(like: S, tensors: Mapping[str, Tensor]) -> S:
     return type(like)(**values)
 
 
-def unfit_field(state: Any) -> tuple[str, Any] | None:
-    """The first field of which `pack` and `unpack` do not give back what is in it, and that; None if there is none."""
+def unsupported_field(state: Any) -> tuple[str, Any] | None:
+    """Name and value of the first field that `pack` cannot store and `unpack` restore; None if there is none."""
     for field in fields(state):
         value = getattr(state, field.name)
         if isinstance(value, State):
-            if (inner := unfit_field(value)) is not None:
+            if (inner := unsupported_field(value)) is not None:
                 return f"{field.name}.{inner[0]}", inner[1]
         elif isinstance(value, Mapping):
             rows = (is_whole(row) or (isinstance(row, Tensor) and row.ndim > 0) for row in value.values())

@@ -1,7 +1,8 @@
 """Any algorithm on models that have buffers, such as the running statistics of batch normalisation.
 
-An echo or a weight above 1 would make a running variance negative, so no algorithm sees the buffers: the server holds
-one set of them, which every active client begins with, and takes the plain mean of what the active clients end with.
+An echo or a weight above 1 could make a running variance negative, so algorithms do not handle the buffers. The server
+keeps one set of buffers. Every active client begins with it, and after the round it becomes the plain mean of the
+buffers of the active clients.
 """
 
 from dataclasses import dataclass, replace
@@ -31,9 +32,10 @@ class BufferedState(NestedState):
 
 @dataclass(frozen=True)
 class WithBuffers(Wrapper[BufferedState]):
-    """A rule for vectors [d + b]: it sees the first d numbers, and the last b are averaged over the active clients.
+    """A rule on vectors [d + b]: it gets the first d numbers; the last b are averaged over the active clients.
 
-    The mean (or what a robust rule has in its place) is taken in float64; an empty round leaves the buffers unchanged.
+    The mean (or the statistic that a robust rule uses instead) is computed in float64. An empty round does not change
+    the buffers.
 
     >>> import fedawe
     >>> algorithm = WithBuffers(fedawe.FedAWE(), 1)
@@ -57,11 +59,11 @@ class WithBuffers(Wrapper[BufferedState]):
 
     @property
     def name(self) -> str:
-        """The rule's."""
+        """The rule's name."""
         return name_of(self.rule)
 
     def init(self, x0: Tensor, m: int) -> BufferedState:
-        """The rule begins with the parameters in x0 [d + b]."""
+        """The rule's state for the first d numbers of x0 [d + b], and the buffers."""
         if not isinstance(x0, Tensor) or x0.ndim != 1 or len(x0) <= self.b:
             got = f"shape {list(x0.shape)}" if isinstance(x0, Tensor) else type(x0).__name__
             raise UserError(f"x0 must be a vector of parameters and {self.b} buffers, not {got}")
@@ -72,16 +74,16 @@ class WithBuffers(Wrapper[BufferedState]):
         return BufferedState(own.t, m, own, buffers)
 
     def start(self, state: BufferedState, A: Tensor) -> Tensor:
-        """Where the rule has them begin, with the server's buffers, [k, d + b]."""
+        """The models at which the rule has clients A begin, with the server's buffers, [k, d + b]."""
         return self._with(state, self.rule.start(state.own, A))
 
     def broadcast(self, state: BufferedState, t: int, A: Tensor) -> Broadcast:
-        """The rule's, with the server's buffers."""
+        """The rule's broadcast, with the server's buffers."""
         down = super().broadcast(state, t, A)
         return replace(down, x=self._with(state, down.x))
 
     def absorb(self, state: BufferedState, t: int, A: Tensor, upload: Upload) -> BufferedState:
-        """The rule's round; the buffers become the mean of what A ended with."""
+        """The rule's round; the buffers become the mean of those of the clients A after training."""
         A, G, width = known_clients(A, state), upload.G, len(state.own.latest) + self.b
         if not isinstance(G, Tensor) or G.shape != (len(A), width):
             got = list(G.shape) if isinstance(G, Tensor) else type(G).__name__
@@ -89,7 +91,7 @@ class WithBuffers(Wrapper[BufferedState]):
         own: State = absorb(self.rule, state.own, t, A, replace(upload, G=G[:, : -self.b]))
         if len(A) == 0:
             return state.after(t, own=own)
-        # Row by row before the mean: what one client ends with is never negative by rounding where it was not.
+        # Subtracted row by row before the mean, so that rounding does not make a client's running variance negative.
         ends = state.buffers.double() - G[A.argsort(), -self.b :].double()  # [k, b]
         buffers = statistics_of(self.rule, ends).to(state.buffers.dtype)
         if not torch.isfinite(buffers).all():
@@ -97,7 +99,7 @@ class WithBuffers(Wrapper[BufferedState]):
         return state.after(t, own=own, buffers=buffers)
 
     def model(self, state: BufferedState) -> Tensor:
-        """The rule's, with the buffers, [d + b]."""
+        """The rule's model with the buffers, [d + b]."""
         return self._with(state, self.rule.model(state.own)[None])[0]
 
     def also(self, state: BufferedState) -> dict[str, Tensor]:
@@ -110,5 +112,5 @@ class WithBuffers(Wrapper[BufferedState]):
 
 
 def with_buffers(algorithm: Algorithm[Any], b: int) -> Algorithm[Any]:
-    """The algorithm for models with b buffers: itself where there are none, or where it has been wrapped already."""
+    """The algorithm for models with b buffers: itself if b is 0 or if it is wrapped already."""
     return algorithm if b == 0 or isinstance(algorithm, WithBuffers) else WithBuffers(algorithm, b)

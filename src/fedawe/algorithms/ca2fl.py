@@ -1,5 +1,5 @@
 """CA2FL (Wang, Cao, Wu, Chen and Chen 2024, ICLR: Tackling the data heterogeneity in asynchronous federated learning
-with cached update calibration), with held starts."""
+with cached update calibration), where clients start from the model that they received last."""
 
 from dataclasses import dataclass
 
@@ -13,24 +13,25 @@ from fedawe.algorithms.versions import HeldModel, Versions
 
 @dataclass(frozen=True)
 class CachedState(Versions):
-    """What clients hold, the cache of their last innovations and its mean, and the buffer."""
+    """The models that clients hold, the cache of their last innovations and its mean, and the buffer."""
 
     h: Rows  # client -> h_i, zero before                                                         [d] each
     h_bar: Tensor  # (1/m) sum_i h_i at the last server update                                    [d]
     buffer: Tensor  # sum of G_i - h_i since then                                                 [d]
-    replies: int  # how many those are
+    replies: int  # number of innovations in the buffer
 
 
 @dataclass(frozen=True)
 class CA2FL(HeldModel[CachedState]):
     """CA2FL (Wang, Cao, Wu, Chen and Chen, ICLR 2024): FedBuff with cached update calibration.
 
-    The cache holds every client's last innovation h_i, which stands in for clients that are not in the buffer.
+    The cache holds the last innovation h_i of every client; it represents the clients that are not in the buffer.
 
         buffer <- buffer + sum_A (G_i - h_i),   h_i <- G_i
-        once K replies are in it:   x <- x - eta_g [ buffer / replies + (1/m) sum_j h_j ],   and the buffer is emptied
+        with K or more replies:   x <- x - eta_g [ buffer / replies + (1/m) sum_j h_j ],   and the buffer is emptied
 
-    The mean of h in the update is that of the last server update. FedVARP is the same rule over starts at x^t.
+    The mean of h_j in the formula is that at the last server update. FedVARP is the same rule with K = 1 and clients
+    that start at x^t.
 
     >>> ca2fl = CA2FL(K=1)
     >>> state = ca2fl.init(torch.zeros(1), m=2)
@@ -52,13 +53,13 @@ class CA2FL(HeldModel[CachedState]):
         check_whole("K", self.K)
 
     def init(self, x0: Tensor, m: int) -> CachedState:
-        """Everyone holds x^0, cache and buffer are empty."""
+        """Every client holds x^0; cache and buffer are empty."""
         x = first_model(x0, m)
         zero = torch.zeros_like(x)
         return CachedState(**vars(Versions.of(x, m)), h={}, h_bar=zero, buffer=zero.clone(), replies=0)
 
     def aggregate(self, state: CachedState, t: int, A: Tensor, G: Tensor) -> CachedState:
-        """Into the buffer and the cache; a server update if the buffer is full; A receive the model."""
+        """Fill the buffer and the cache, update the model if the buffer is full, and give it to the clients A."""
         A, G = received(state, t, A, G)
         if len(A) == 0:
             return state.after(t)

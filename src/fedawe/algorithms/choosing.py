@@ -1,4 +1,4 @@
-"""Choosing among the available clients before anyone trains, around any rule."""
+"""Choosing among the available clients before training, around any rule."""
 
 import math
 from dataclasses import dataclass, field, replace
@@ -18,32 +18,32 @@ from fedawe.core.errors import UserError
 
 @dataclass(frozen=True)
 class ChosenState(NestedState):
-    """The rule's state, and what is known of every client."""
+    """The rule's state, and what choosers use about every client."""
 
     tau: Tensor  # last active round of each client, -1 if never                                  [m] int64
-    active: Tensor  # in how many rounds each was active                                          [m] int64
-    loss: Tensor  # the last loss that each has reported; -1 before the first                     [m]
+    active: Tensor  # number of rounds in which each client was active                            [m] int64
+    loss: Tensor  # the last loss that each client reported, -1 before the first                  [m]
 
 
 class Chooser(Protocol):
-    """Which of the available clients are asked.
+    """A way to choose the clients that are asked to train.
 
-    k          how many at most
-    linear     whether the choice does not depend on what is learned. Default: False
+    k          the largest number of clients that are chosen
+    linear     whether the choice does not depend on models or losses. Default: False
     asks_loss  whether the clients are asked for their losses. Default: False
     """
 
     @property
     def k(self) -> int:
-        """How many at most."""
+        """The largest number of clients that are chosen."""
 
     def pick(self, state: ChosenState, t: int, A: Tensor, draw: np.random.Generator) -> Tensor:
-        """Some of the available clients A [n], in any order; called when there are more than it wants."""
+        """Some of the available clients A [n], in any order; called if n is more than k."""
 
 
 @dataclass(frozen=True)
 class Uniform:
-    """Choose k of the available clients uniformly at random."""
+    """Choose k of the available clients uniformly at random, without replacement."""
 
     linear = True
     asks_loss = False
@@ -54,14 +54,14 @@ class Uniform:
         check_whole("k", self.k)
 
     def pick(self, state: ChosenState, t: int, A: Tensor, draw: np.random.Generator) -> Tensor:
-        """Without replacement."""
+        """The first k of a random permutation of A."""
         del state, t
         return A[torch.from_numpy(draw.permutation(len(A))[: self.k])]
 
 
 @dataclass(frozen=True)
 class LongestAbsent:
-    """Choose the k available clients whose last active round is the longest ago; ties go to the lowest number."""
+    """Choose the k available clients that have been inactive longest; ties go to the lowest number."""
 
     linear = True
     asks_loss = False
@@ -72,7 +72,7 @@ class LongestAbsent:
         check_whole("k", self.k)
 
     def pick(self, state: ChosenState, t: int, A: Tensor, draw: np.random.Generator) -> Tensor:
-        """By tau."""
+        """The k clients of A with the smallest tau."""
         del t, draw
         return A[state.tau[A].sort(stable=True).indices[: self.k]]
 
@@ -98,7 +98,7 @@ class PowerOfChoice:
             raise UserError(f"d is {self.d} and k {self.k}; expected at least as many candidates as are chosen")
 
     def pick(self, state: ChosenState, t: int, A: Tensor, draw: np.random.Generator) -> Tensor:
-        """Candidates in random order, which decides ties; then the largest losses."""
+        """The k largest losses among d random candidates; their random order decides ties."""
         del t
         candidates = A[torch.from_numpy(draw.permutation(len(A))[: self.d])]
         loss = torch.where(state.active == 0, math.inf, state.loss)[candidates]
@@ -107,13 +107,14 @@ class PowerOfChoice:
 
 @dataclass(frozen=True)
 class Oort:
-    """Choose k clients by statistical utility, some of them new (Lai et al. 2021, arXiv:2010.06081).
+    """Choose k clients by statistical utility, some of them never active before (Lai et al. 2021, arXiv:2010.06081).
 
         utility_i = loss_i, clipped at the 95th percentile and scaled to [0, 1], + sqrt(0.1 ln(t + 1) / (tau_i + 1))
 
-    A share `explore` of the k (0.9 at first, times 0.98 each round, at least 0.2) goes to clients that have never been
-    active, uniformly; the others are drawn with probabilities in proportion to utility among those whose utility is at
-    least 0.95 times the k-th largest. There are no durations here, so that the penalty for slow clients is absent.
+    A share of the k clients is drawn uniformly from those that have never been active. The share is `explore` in round
+    0 and is multiplied by 0.98 each round, down to 0.2. The n others are drawn with probabilities in proportion to
+    utility, among the clients whose utility is at least 0.95 times the n-th largest. Durations are not simulated, so
+    the paper's penalty for slow clients is omitted.
     """
 
     linear = False
@@ -127,7 +128,7 @@ class Oort:
         check_fraction("explore", self.explore, one=True)
 
     def pick(self, state: ChosenState, t: int, A: Tensor, draw: np.random.Generator) -> Tensor:
-        """New clients first, then by utility; whatever one group lacks comes from the other."""
+        """Clients that were never active, then clients by utility; if one group is too small, more of the other."""
         tried = (state.active[A] > 0).cpu().numpy()
         clients = A.cpu().numpy()
         new, known = clients[~tried], clients[tried]
@@ -153,8 +154,8 @@ class Oort:
 class Chosen(Wrapper[ChosenState]):
     """A rule for which the server asks only some of the available clients to train.
 
-    `chooser` is Uniform(k), LongestAbsent(k), PowerOfChoice(d, k) or Oort(k). What it draws is named by (seed, t). The
-    rule sees the chosen clients as the active ones.
+    `chooser` is Uniform(k), LongestAbsent(k), PowerOfChoice(d, k) or Oort(k). Its random numbers depend on the seed and
+    t alone. For the rule the chosen clients are the active ones.
 
     >>> chosen = Chosen(FedAvg(), LongestAbsent(1))
     >>> state = chosen.init(torch.zeros(1), m=3)
@@ -183,22 +184,22 @@ class Chosen(Wrapper[ChosenState]):
 
     @property
     def name(self) -> str:
-        """The rule's."""
+        """The rule's name."""
         return name_of(self.rule)
 
     @property
     def linear(self) -> bool:
-        """Whether the rule is, and the choice does not depend on what is learned."""
+        """Whether the rule is linear and the choice does not depend on models or losses."""
         return is_linear(self.rule) and bool(getattr(self.chooser, "linear", False))
 
     def init(self, x0: Tensor, m: int) -> ChosenState:
-        """Nobody has been active."""
+        """No client has been active."""
         own: State = first_state(self.rule, x0, m)
         tau = torch.full((m,), -1, dtype=torch.int64, device=own.latest.device)
         return ChosenState(own.t, m, own, tau, torch.zeros_like(tau), own.latest.new_full((m,), -1.0))
 
     def choose(self, state: ChosenState, t: int, A: Tensor, draw: np.random.Generator) -> Tensor:
-        """The chooser's choice, and of these the rule's, in the order of the clients."""
+        """The clients that the chooser chooses from A and the rule from these, in increasing order."""
         A = known_clients(A, state).sort().values
         if len(A) > self.chooser.k:
             picked = self.chooser.pick(state, t, A, draw)
@@ -206,12 +207,12 @@ class Chosen(Wrapper[ChosenState]):
         return choose(self.rule, state.own, t, A, draw)
 
     def broadcast(self, state: ChosenState, t: int, A: Tensor) -> Broadcast:
-        """The rule's; the clients are asked for their losses if the chooser wants them."""
+        """The rule's broadcast; the clients are asked for their losses if the chooser needs them."""
         down = super().broadcast(state, t, A)
         return replace(down, loss=True) if getattr(self.chooser, "asks_loss", False) else down
 
     def absorb(self, state: ChosenState, t: int, A: Tensor, upload: Upload) -> ChosenState:
-        """The rule's round; then what is known of the clients."""
+        """The rule's round; then tau, the counts and the losses of the clients A."""
         A, up = in_order(state, t, A, upload)
         own: State = absorb(self.rule, state.own, t, A, up)
         tau, active, loss = state.tau.clone(), state.active.clone(), state.loss.clone()
@@ -221,7 +222,7 @@ class Chosen(Wrapper[ChosenState]):
         return state.after(t, own=own, tau=tau, active=active, loss=loss)
 
     def visits(self, state: ChosenState) -> Tensor:
-        """In how many rounds each client was active, [m]."""
+        """The number of rounds in which each client was active, [m]."""
         return state.active
 
 

@@ -1,11 +1,11 @@
-"""What goes down and up in a round, and the three optional verbs of an algorithm with their defaults.
+"""What the server sends and receives in a round, and the three optional methods of an algorithm with their defaults.
 
-    choose(state, t, A, draw)       which of the available clients A are asked, before anyone trains. Default: all
-    broadcast(state, t, A)          what they receive. Default: Broadcast(start(state, A))
+    choose(state, t, A, draw)       the available clients that are asked to train, some of A. Default: all
+    broadcast(state, t, A)          what the clients A receive. Default: Broadcast(start(state, A))
     absorb(state, t, A, upload)     the state after the round. Default: aggregate(state, t, A, upload.G)
 
-An algorithm that has one of these methods is asked; every other algorithm behaves as the default says. Whoever runs
-rounds (the simulator, the audit, a Flower strategy) calls the functions of this module.
+Code that runs rounds (the simulator, the audit, a Flower strategy) calls the functions of this module. They call the
+method of the algorithm if it has one, and otherwise do what the default says.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedawe.algorithms.base import Algorithm, S, State, known_clients, pack, received, unfit_field, unpack
+from fedawe.algorithms.base import Algorithm, S, State, known_clients, pack, received, unpack, unsupported_field
 from fedawe.algorithms.facts import rule_inside
 from fedawe.core.errors import UserError
 from fedawe.core.files import brief
@@ -24,51 +24,51 @@ from fedawe.core.files import brief
 
 @dataclass(frozen=True)
 class Broadcast:
-    """What the clients A receive, one row for each client.
+    """What the clients A receive, with one row per client.
 
     In every local step a client uses the gradient g + shift + prox (y - x), where y is its iterate.
     """
 
-    x: Tensor  # where they begin                                                              [k, d]
+    x: Tensor  # the models at which they begin                                                [k, d]
     shift: Tensor | None = None  # added to every stochastic gradient: SCAFFOLD, FedDyn        [k, d]
     prox: float = 0.0  # mu: adds mu (y - x) to every stochastic gradient: FedProx, FedDyn
-    rounds: Tensor | None = None  # rounds of local work owed, this one included: FedPBC       [k] int64
+    rounds: Tensor | None = None  # rounds of local work to do, this one included: FedPBC      [k] int64
     loss: bool = False  # asks for the loss at x: PowerOfChoice, Oort
     gradient: bool = False  # asks for the gradient at x: SCAFFOLD's option 1
 
 
 @dataclass(frozen=True)
 class Upload:
-    """What the clients A return, one row for each client."""
+    """What the clients A return, with one row per client."""
 
     G: Tensor  # start minus end of local training                                             [k, d]
     weight: Tensor  # sum of the step weights a_i: the number of steps, for plain SGD          [k]
     rate: float  # eta_l(t), which the clients used
     loss: Tensor | None = None  # mean loss at the start, if asked for                         [k]
     gradient: Tensor | None = None  # mean gradient at the start, if asked for                 [k, d]
-    samples: Tensor | None = None  # how many samples each has, where that is known            [k]
-    scale: Tensor | None = None  # what `Weighted` has multiplied the rows of G by, mean 1     [k]
+    samples: Tensor | None = None  # number of samples of each client, if known                [k]
+    scale: Tensor | None = None  # factors that `Weighted` has applied to the rows of G        [k]
 
     @classmethod
     def of(cls, G: Tensor) -> "Upload":
-        """G as the result of one step at rate 1, which is how `aggregate` reads it."""
+        """The upload of clients that made one step with learning rate 1; `aggregate` takes G as that."""
         return cls(G, torch.ones(len(G) if isinstance(G, Tensor) and G.ndim else 0, dtype=torch.float64), 1.0)
 
 
 def choose(algorithm: Any, state: State, t: int, A: Tensor, draw: np.random.Generator) -> Tensor:
-    """The clients that are asked in round t, of the available clients A [k]; `draw` is named by (seed, t)."""
+    """The available clients of A [k] that are asked to train in round t; `draw` is the generator of (seed, t)."""
     own = getattr(algorithm, "choose", None)
     return A if own is None else some_of(A, own(state, t, A, draw), t, f"{type(algorithm).__name__}.choose")
 
 
 def some_of(A: Tensor, chosen: Any, t: int, verb: str) -> Tensor:
-    """What `verb` returned in round t as clients, [k]; refused unless they are some of A [n], each once."""
+    """The clients that the method `verb` chose in round t, [k]; refused unless they are clients of A [n], each once."""
     expected = "expected some of the available clients A, each once: return A[positions]"
     try:
         found = torch.as_tensor(chosen, device=A.device)
     except (TypeError, ValueError, RuntimeError):
         raise UserError(f"{verb} returned a {type(chosen).__name__} in round {t}; {expected}") from None
-    if found.ndim == 1 and len(found) == 0:  # an empty list has no dtype to speak of
+    if found.ndim == 1 and len(found) == 0:  # torch makes an empty list a tensor of floats
         return A[:0]
     if found.ndim != 1 or found.dtype.is_floating_point or found.dtype.is_complex or found.dtype == torch.bool:
         raise UserError(f"{verb} returned {found.dtype} of shape {list(found.shape)} in round {t}; {expected}")
@@ -76,7 +76,7 @@ def some_of(A: Tensor, chosen: Any, t: int, verb: str) -> Tensor:
     if torch.equal(found, A):
         return A
     others = found
-    if len(A):  # A is in order, unless somebody else has chosen before: then what is not found is searched for again
+    if len(A):  # the binary search needs a sorted A; for one that is not sorted, what it misses is searched for again
         others = others[A[torch.searchsorted(A, found).clamp(max=len(A) - 1)] != found]
         others = others[~torch.isin(others, A)]
     if len(others):
@@ -105,7 +105,7 @@ def absorb(algorithm: Algorithm[S], state: S, t: int, A: Tensor, upload: Upload)
 
 
 def _no_state_after(verb: str, after: Any, state: State, t: int) -> str:
-    """What is wrong with what an algorithm returned in the place of its state after round t."""
+    """The message for an algorithm that returned something else than its state after round t."""
     kind = type(state).__name__
     if after is None:
         return f"{verb} returned None in round {t}; expected the state after the round, a {kind}: is a return missing?"
@@ -122,7 +122,7 @@ def first_state(algorithm: Algorithm[S], x0: Tensor, m: int) -> S:
 
 
 def check_state(algorithm: Any, state: Any) -> None:
-    """Refuses a state, as `init` returned it, with which no round can begin or of which no checkpoint can be made."""
+    """Refuses a state returned by `init` if no round can begin with it, or if it cannot be stored in a checkpoint."""
     verb = f"{type(algorithm).__name__}.init"
     expected = "expected a dataclass with t, m and latest, such as fedawe.algorithms.base.ServerState(t=-1, m=m, x=x0)"
     if state is None:
@@ -139,24 +139,24 @@ def check_state(algorithm: Any, state: Any) -> None:
 
 
 def _check_stored(verb: str, state: Any) -> None:
-    """Refuses a state that a checkpoint would not give back."""
-    if (unfit := unfit_field(state)) is not None:
-        name, value = unfit
+    """Refuses a state that a checkpoint cannot store and restore."""
+    if (unsupported := unsupported_field(state)) is not None:
+        name, value = unsupported
         raise UserError(
-            f"{verb} returned a {type(state).__name__} whose {name} is {_kind(value)}, of which no checkpoint can be "
-            "made; expected a tensor, a number, a State, or a mapping from whole numbers to vectors or whole numbers"
+            f"{verb} returned a {type(state).__name__} whose {name} is {_kind(value)}, which a checkpoint cannot "
+            "store; expected a tensor, a number, a State, or a mapping from whole numbers to vectors or whole numbers"
         )
     try:
         unpack(state, pack(state))
     except Exception as error:
         raise UserError(
-            f"{verb} returned a {type(state).__name__}, which cannot be made again from its fields ({brief(error)}); "
+            f"{verb} returned a {type(state).__name__}, which cannot be restored from its fields ({brief(error)}); "
             "expected a dataclass whose __init__ takes every field"
         ) from error
 
 
 def _kind(value: Any) -> str:
-    """What something is, for a message: None, a list, or what a mapping has in it."""
+    """The type of a value for a message; for a mapping, also the types of its keys and values."""
     if isinstance(value, Mapping):
         return f"a {type(value).__name__} from {_kinds(value)} to {_kinds(value.values())}"
     return "None" if value is None else f"a {type(value).__name__}"
@@ -172,7 +172,7 @@ def chooses(algorithm: Any) -> bool:
 
 
 def most_asked(algorithm: Any) -> int | None:
-    """How many clients it asks in a round at most; None where it asks all that are available."""
+    """The largest number of clients that an algorithm asks in a round; None if it asks all available clients."""
     limits = []
     while algorithm is not None:
         limits += [getattr(algorithm, "capacity", None), getattr(getattr(algorithm, "chooser", None), "k", None)]
@@ -181,13 +181,13 @@ def most_asked(algorithm: Any) -> int | None:
 
 
 def visits_of(algorithm: Any, state: State) -> Tensor | None:
-    """In how many rounds each client was active, if the algorithm counts that, [m]; None if all available ones are."""
+    """The number of rounds in which each client was active, [m]; None if the algorithm does not count them."""
     own = getattr(algorithm, "visits", None)
     return None if own is None else own(state)
 
 
 def reads_more_than_innovations(algorithm: Any) -> bool:
-    """Whether weights, rates or losses have an influence on what it does, besides the innovations."""
+    """Whether an algorithm uses more of an upload than the innovations: weights, rates or losses."""
     while (rule := rule_inside(algorithm)) is not None:
         if getattr(getattr(algorithm, "chooser", None), "asks_loss", False):
             return True
@@ -196,7 +196,7 @@ def reads_more_than_innovations(algorithm: Any) -> bool:
 
 
 def in_order(state: State, t: int, A: Tensor, upload: Upload) -> tuple[Tensor, Upload]:
-    """What round t brought, checked and in the order of the clients, so that the order of arrival changes nothing."""
+    """A and the upload of round t, checked and sorted by client, so that the order of arrival changes nothing."""
     ordered, G = received(state, t, A, upload.G)
     order = known_clients(A, state).argsort()
     if not 0 <= upload.rate < float("inf"):
@@ -221,7 +221,7 @@ def _rows(value: Tensor | None, name: str, shape: tuple[int, ...], order: Tensor
 
 
 def positive_rate(rate: float, t: int, algorithm: Any) -> float:
-    """The learning rate of round t, by which the algorithm divides innovations; refused if it is no positive number."""
+    """The learning rate of round t, refused if it is not positive, because the algorithm divides innovations by it."""
     if not isinstance(rate, int | float) or not 0 < rate < float("inf"):
         raise UserError(
             f"the rate of round {t} is {rate!r}; {type(algorithm).__name__} divides innovations by it and needs a "
@@ -231,7 +231,7 @@ def positive_rate(rate: float, t: int, algorithm: Any) -> float:
 
 
 def asked_for(value: Tensor | None, name: str, algorithm: Any) -> Tensor:
-    """What the clients were asked for; refused if it did not arrive."""
+    """A field of the upload that the clients were asked for; refused if it is missing."""
     if value is None:
         raise UserError(f"{type(algorithm).__name__} needs the {name} of every active client, which was not uploaded")
     return value

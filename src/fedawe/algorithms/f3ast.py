@@ -1,4 +1,4 @@
-"""F3AST: weights from a moving average of how often a client is active, and a capacity."""
+"""F3AST: weights from a moving average of how often each client is selected, and a capacity."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -23,7 +23,7 @@ from fedawe.core.errors import UserError
 
 @dataclass(frozen=True)
 class RateState(ServerState):
-    """F3AST's state: how often each client was selected, as a moving average."""
+    """F3AST's state: for each client a moving average of the share of rounds in which it was selected."""
 
     r: Tensor  # [m]
 
@@ -34,16 +34,17 @@ class F3AST(OneGlobalModel[RateState]):
 
         w_i = (1/r_i) / sum_S (1/r_j)
 
-        r <- (1 - beta) r + beta 1{i in S}         before the weights, so r_i >= beta for the selected
+        r <- (1 - beta) r + beta 1{i in S}         before the weights, so r_i >= beta for i in S
 
-    S is every available client, or the `capacity` of them with the smallest r (ties: the lowest number); the others are
-    not asked to train.
-    Which variant the FedAWE authors ran is not public. These are the published ones:
+    S is the set of all available clients. With `capacity` it is the `capacity` available clients with the smallest r_i
+    (ties go to the lowest number), and the others are not asked to train. It is not public which variant the FedAWE
+    authors ran. The published variants are:
 
-    r0         starting rates: 1 (the authors' FedPBC code), or any number; "share" is 1/m (the F3AST authors' code)
-    normalise  "self": as above, which starts as FedAvg does and alone fits the FedAWE paper's Table 8;
-               "clients": (1/m)/r_i, unbiased once r is right (the F3AST paper, and the FedPBC code);
-               "capacity": that divided by the capacity too (the F3AST authors' code)
+    r0         initial r_i: 1 (the FedPBC code of the FedAWE authors), or any number; "share" is 1/m (the F3AST authors'
+               code)
+    normalise  "self": w_i as above, which starts as FedAvg does and is the only one that fits the FedAWE paper's
+               Table 8; "clients": w_i = (1/m)/r_i, unbiased once r is right (the F3AST paper and the FedPBC code);
+               "capacity": w_i as for "clients", also divided by the capacity (the F3AST authors' code)
 
     >>> f3ast = F3AST(beta=0.5, normalise="clients")
     >>> state = f3ast.init(torch.zeros(1), m=2)
@@ -74,7 +75,7 @@ class F3AST(OneGlobalModel[RateState]):
             raise UserError(f"normalise is {self.normalise!r}; expected 'self', 'clients' or 'capacity'")
 
     def init(self, x0: Tensor, m: int) -> RateState:
-        """r = r0 for everyone."""
+        """r_i = r0 for every client."""
         x = first_model(x0, m)
         r0 = 1 / m if self.r0 == "share" else self.r0
         return RateState(t=-1, m=m, x=x, r=torch.full((m,), r0, dtype=x.dtype, device=x.device))
@@ -86,23 +87,23 @@ class F3AST(OneGlobalModel[RateState]):
 
     @property
     def chooses(self) -> bool:
-        """Whether some of the available clients may be left out of a round."""
+        """Whether it may ask fewer than all available clients."""
         return self.capacity is not None
 
     def choose(self, state: RateState, t: int, A: Tensor, draw: object) -> Tensor:
-        """S, before anyone trains: the `capacity` of A with the smallest r, which is the largest p_k^2 / r_k^2."""
+        """S: the `capacity` clients of A with the smallest r_i; in the paper, those with the largest p_i^2 / r_i^2."""
         del draw
         A = known_clients(A, state).sort().values
         state = skipped_rounds_are_empty(self, state, t)
         return A[self._selected(state, A)]
 
     def _selected(self, state: RateState, A: Tensor) -> Tensor:
-        """Which rows of A, in their order; all of them if no more are available than the capacity."""
+        """The positions in A of the selected clients, in increasing order; all of them if the capacity suffices."""
         capacity = len(A) if self.capacity is None else self.capacity
         return state.r[A].sort(stable=True).indices[:capacity].sort().values
 
     def aggregate(self, state: RateState, t: int, A: Tensor, G: Tensor) -> RateState:
-        """Select if nobody has selected before training, update the rates, then weight."""
+        """Select if that was not done before training, update r, then apply the weights."""
         A, G = received(state, t, A, G)
         state = skipped_rounds_are_empty(self, state, t)
         if self.capacity is not None and len(A) > self.capacity:

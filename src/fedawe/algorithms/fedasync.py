@@ -1,4 +1,4 @@
-"""FedAsync (Xie, Koyejo and Gupta 2019, arXiv:1903.03934), with held starts."""
+"""FedAsync (Xie, Koyejo and Gupta 2019, arXiv:1903.03934). Clients start from the model that they received last."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ from fedawe.algorithms.versions import HeldModel, Versions
 
 @dataclass(frozen=True)
 class AsyncState(Versions):
-    """What clients hold, and the server updates that each has seen."""
+    """The models that clients hold, and the number of server updates in each."""
 
     updates: int  # server updates so far
     stamp: Tensor  # the number of server updates in the model that a client holds                [m] int64
@@ -21,13 +21,13 @@ class AsyncState(Versions):
 class FedAsync(HeldModel[AsyncState]):
     """FedAsync (Xie, Koyejo and Gupta 2019, arXiv:1903.03934): asynchronous mixing.
 
-    A client trains on the model of its last visit and uploads its model at its next.
+    A client trains from the model that it received when it was last active, and uploads when it is active again.
 
         x <- (1 - a_i) x + a_i x_i,     a_i = alpha (1 + staleness_i)^(-power)
 
-    staleness_i counts the server updates since the client received its model. Where several clients are active in a
-    round, x moves by the mean of what each alone would move it by, so that their order does not matter. A client that
-    is active more often is mixed in more often: the bias of FedAvg remains.
+    staleness_i is the number of server updates since the client received its model. If several clients are active in a
+    round, x moves by the mean of the steps that each alone would cause, so that their order does not matter. A client
+    that is active more often is mixed in more often, so the bias of FedAvg remains.
 
     >>> fedasync = FedAsync(alpha=0.5)
     >>> state = fedasync.init(torch.zeros(1), m=2)
@@ -49,13 +49,13 @@ class FedAsync(HeldModel[AsyncState]):
         check_clip(self.clip)
 
     def init(self, x0: Tensor, m: int) -> AsyncState:
-        """Everyone holds x^0."""
+        """Every client holds x^0."""
         x = first_model(x0, m)
         none = torch.zeros(m, dtype=torch.int64, device=x.device)
         return AsyncState(**vars(Versions.of(x, m)), updates=0, stamp=none)
 
     def aggregate(self, state: AsyncState, t: int, A: Tensor, G: Tensor) -> AsyncState:
-        """Mix in the models of A; A receive the result."""
+        """Mix in the local models of A, which receive the result."""
         A, G = received(state, t, A, G)
         if len(A) == 0:
             return state.after(t)

@@ -30,9 +30,8 @@ class IntervalState(ServerState):
 class FedAU(OneGlobalModel[IntervalState]):
     """FedAU (Wang and Ji 2024, arXiv:2306.03401): w_i = omega_i/m.
 
-    omega_i is the mean interval between the active rounds of client i, which is about 1/p_i.
-
-    An interval that reaches K is cut there, so omega <= K. The interval that ends in round t is used from t+1 on.
+    omega_i is the mean interval between the active rounds of client i, which is about 1/p_i. An interval that reaches K
+    is cut there, so omega_i <= K. The interval that ends in round t is used from round t+1 on.
 
     >>> fedau = FedAU(K=50)
     >>> state = fedau.init(torch.zeros(1), m=1)
@@ -56,13 +55,13 @@ class FedAU(OneGlobalModel[IntervalState]):
         check_whole("K", self.K)
 
     def init(self, x0: Tensor, m: int) -> IntervalState:
-        """No interval seen, omega = 1."""
+        """No interval has ended; omega = 1 for every client."""
         x = first_model(x0, m)
         none = torch.zeros(m, dtype=torch.int64, device=x.device)
         return IntervalState(t=-1, m=m, x=x, S=none, M=none.clone(), omega=x.new_ones(m))
 
     def aggregate(self, state: IntervalState, t: int, A: Tensor, G: Tensor) -> IntervalState:
-        """Use omega, then learn from this round."""
+        """The step with the weights omega, then the intervals after this round."""
         A, G = received(state, t, A, G)
         state = skipped_rounds_are_empty(self, state, t)
         x = state.x - self.eta_g * clipped((state.omega[A, None] * G).sum(0) / state.m, self.clip)
@@ -74,6 +73,6 @@ class FedAU(OneGlobalModel[IntervalState]):
 def intervals_after(S: Tensor, M: Tensor, omega: Tensor, A: Tensor, K: int) -> tuple[Tensor, Tensor, Tensor]:
     """S, M and omega after a round in which the clients A were active."""
     S = S + 1
-    ends = S == K  # an interval ends because the client is active, or because it is cut               [m]
+    ends = S == K  # an interval ends if it is cut at K, or if the client is active                     [m]
     ends[A] = True
     return torch.where(ends, 0, S), M + ends, torch.where(ends, (M * omega + S) / (M + 1), omega)

@@ -1,6 +1,6 @@
-"""FedAvg over the active clients, and over all, where inactive clients count as zero.
+"""FedAvg over the active clients, and over all clients, where inactive clients count as zero.
 
-Both are x^{t+1} = x^t - eta_g clip(sum_A w_i G_i) and differ in the weights w_i alone. An empty round leaves x alone.
+Both are x^{t+1} = x^t - eta_g clip(sum_A w_i G_i) and differ only in the weights w_i. An empty round does not change x.
 """
 
 from dataclasses import dataclass
@@ -46,12 +46,12 @@ class FedAvg(OneGlobalModel[ServerState]):
         return ServerState(t=-1, m=m, x=first_model(x0, m))
 
     def aggregate(self, state: ServerState, t: int, A: Tensor, G: Tensor) -> ServerState:
-        """The mean over A."""
+        """The step along the mean of G_i over A."""
         A, G = received(state, t, A, G)
         return self.apply(state, t, A, self.updates(state, t, A, G).mean(0)) if len(A) else state.after(t)
 
     def updates(self, state: ServerState, t: int, A: Tensor, G: Tensor) -> Tensor:
-        """What the clients A add to the mean, [k, d]."""
+        """The rows whose mean is taken, one per client of A, [k, d]."""
         del state, t, A
         return G
 
@@ -89,6 +89,6 @@ class FedAvgAll(OneGlobalModel[ServerState]):
         return ServerState(t=-1, m=m, x=first_model(x0, m))
 
     def aggregate(self, state: ServerState, t: int, A: Tensor, G: Tensor) -> ServerState:
-        """The sum over A, over m."""
+        """The step along the sum of G_i over A, divided by m."""
         A, G = received(state, t, A, G)
         return state.after(t, x=state.x - self.eta_g * clipped(G.sum(0) / state.m, self.clip))

@@ -1,4 +1,4 @@
-"""FedAvg with weights 1/p_i^t, where the probabilities of being available are known."""
+"""FedAvg with weights 1/p_i^t, where the probabilities of availability are known."""
 
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
@@ -22,8 +22,8 @@ from fedawe.core.errors import UserError
 class FedAvgKnown(OneGlobalModel[ServerState]):
     """FedAvg with known probabilities (Perazzone et al. 2022, arXiv:2201.07912): w_i = 1/(m p_i^t).
 
-    p is [T, m]; None stands for the probabilities of the trace, which an experiment fills in seed by seed. The rule is
-    unbiased, but p is known in simulations only, and the weights have no bound.
+    p is [T, m]; None stands for the probabilities of the trace, which an experiment fills in for every seed. The rule
+    is unbiased, but p is known in simulations only, and the weights have no upper bound.
 
     >>> known = FedAvgKnown(p=torch.tensor([[0.5, 1.0]]))
     >>> state = known.init(torch.zeros(1), m=2)
@@ -54,7 +54,7 @@ class FedAvgKnown(OneGlobalModel[ServerState]):
         return ServerState(t=-1, m=m, x=first_model(x0, m))
 
     def aggregate(self, state: ServerState, t: int, A: Tensor, G: Tensor) -> ServerState:
-        """The sum over A of G_i / p_i^t, over m."""
+        """The step along the sum of G_i / p_i^t over A, divided by m."""
         A, G = received(state, t, A, G)
         if len(A) == 0:
             return state.after(t)
@@ -64,7 +64,7 @@ class FedAvgKnown(OneGlobalModel[ServerState]):
 
 @runtime_checkable
 class Table(Protocol):
-    """Probabilities [rounds, clients] of which a row is computed when it is asked for."""
+    """Probabilities [rounds, clients] whose rows are computed on demand."""
 
     @property
     def shape(self) -> tuple[int, int]: ...
@@ -74,8 +74,7 @@ class Table(Protocol):
 
 
 def probabilities(given: Any) -> Tensor | Table:
-    """Probabilities [rounds, clients], checked, as a tensor of our own; those of a trace that is drawn round by round
-    stay a table whose rows are computed when asked for."""
+    """Checked probabilities [rounds, clients]: a copy as a tensor, or a table that computes its rows on demand."""
     if isinstance(given, Table):
         return given
     try:
@@ -90,13 +89,13 @@ def probabilities(given: Any) -> Tensor | Table:
 
 
 def check_columns(p: Tensor | Table, m: int) -> None:
-    """Refuses probabilities of another number of clients."""
+    """Refuses probabilities for a number of clients other than m."""
     if p.shape[1] != m:
         raise UserError(f"p has {p.shape[1]} columns for {m} clients")
 
 
 def probabilities_of(p: Tensor | Table, t: int, A: Tensor) -> Tensor:
-    """p_i^t of the active clients A [k], none of which can be 0, [k]."""
+    """p_i^t of the active clients A, [k]; refuses 0, which no active client can have."""
     if t >= len(p):
         raise UserError(f"p covers rounds 0 to {len(p) - 1}, but this is round {t}")
     own = p[t].to(A.device)[A]

@@ -27,8 +27,8 @@ class FedAvgM(Wrapper[MomentumState]):
 
         b <- beta b + v,     x^{t+1} = x^t - eta_s b
 
-    FedAvg by default; around FedAU or MIFA the momentum is of an unbiased update. An empty round in which the rule does
-    not move changes nothing.
+    The default rule is FedAvg; around FedAU or MIFA it is the momentum of an unbiased update. An empty round in which
+    the rule does not change x changes nothing.
 
     >>> fedavgm = FedAvgM(beta=0.5)
     >>> state = fedavgm.init(torch.zeros(1), m=1)
@@ -51,13 +51,13 @@ class FedAvgM(Wrapper[MomentumState]):
         check_rule(self.rule)
 
     def init(self, x0: Tensor, m: int) -> MomentumState:
-        """No momentum."""
+        """b = 0."""
         own: State = first_state(self.rule, x0, m)
         own.with_model(own.latest)  # refuses a rule without a global model
         return MomentumState(own.t, m, own, torch.zeros_like(own.latest))
 
     def absorb(self, state: MomentumState, t: int, A: Tensor, upload: Upload) -> MomentumState:
-        """The rule's round, and the momentum of its move."""
+        """The rule's round, then the momentum and the step."""
         A, up = in_order(state, t, A, upload)
         state = skipped_rounds_are_empty(self, state, t)
         own: State = absorb(self.rule, state.own, t, A, up)

@@ -13,8 +13,8 @@ from fedawe.core.metric import Metric
 
 
 @dataclass(frozen=True)
-class Owing(Versions):
-    """Versions, and up to which round the echoes of each client have paid."""
+class CarryState(Versions):
+    """Versions, and the round up to which the echoes of each client account for the rounds that it missed."""
 
     paid: Tensor  # [m] int64
 
@@ -23,31 +23,36 @@ class Owing(Versions):
 class FedAWE(Shown):
     """FedAWE (Xiang, Ioannidis, Yeh, Joe-Wong and Su 2024, arXiv:2409.17446, Algorithm 1).
 
-    Every active client starts from its own last model and counts its new innovation once for every round since then.
+    Every active client starts from the model that it received last, and its innovation counts once for every round
+    since then.
 
         x_i† = x_i^t - eta_g (t - tau_i) G_i          for i in A: the echo
         x^{t+1} = (1/|A|) sum_A x_i†                  the gossip: A, and only A, receive x^{t+1}
 
-    `model` is x-bar, the mean of what all m clients hold: every client's innovations weigh the same in it, for every
-    availability sequence (Proposition 1). `state.latest` is x^{t+1}. An empty round changes nothing, but echoes
-    grow by one.
+    `model` is x-bar, the mean of the models that all m clients hold. In it every client's innovations have the same
+    weight, for every availability sequence (Proposition 1). `state.latest` is x^{t+1}. In an empty round no model
+    changes, and all echoes grow by one.
 
     eta_g        the server's rate
-    clip         largest norm of the averaged echoed update, before eta_g (the authors' code has 0.5; their text, none)
-    max_echo     largest echo; bounds the first step of a client that was absent for very long, at the price of
-                 Proposition 1
-    carry        what `max_echo` cuts off is owed, and added to the client's echoes in its next active rounds: the echo
-                 is min(max_echo, t - e_i), where the client's earlier echoes have paid for the rounds up to e_i.
-                 Proposition 1 holds except for what is still owed
-    max_absence  a client that was absent for more rounds than this holds the newest version from then on, as if it had
-                 been active without an innovation in the round that made it. That bounds the number of versions; what
-                 the client missed is not made up for, so Proposition 1 holds for absences up to this
-    average      which clients `model` averages over. "all": all m, the paper's x-bar. "active": those that have been
-                 active at least once; the others hold the initial model. x-bar over n such clients is x^0 minus eta_g/n
-                 times the sum of all echoed innovations, so Proposition 1 holds among these n. None: "all" in a
-                 simulation; a deployment, in which m may be far too large, takes "active"
+    clip         largest norm of the averaged echoed update, before eta_g (0.5 in the authors' code; no such clip in the
+                 paper)
+    max_echo     largest echo; bounds the first step of a client that was unavailable for very long, but Proposition 1
+                 no longer holds
+    carry        the part of an echo that `max_echo` cuts off is added to the client's echoes in its next active rounds:
+                 the echo is min(max_echo, t - e_i), where e_i is the last round for which the client's earlier echoes
+                 account. Proposition 1 holds except for what has not been added yet
+    max_absence  a client whose echo in the next round would exceed this holds the newest version from then on, as if it
+                 had been active without an innovation in the round that made that version. This bounds the number of
+                 versions. The innovations that the client missed are not made up for, so Proposition 1 holds only while
+                 no echo would exceed this
+    average      the clients over which `model` averages. "all": all m, the paper's x-bar. "active": those that no
+                 longer hold the initial model; without `max_absence` these are the clients that have been active at
+                 least once. x-bar over n such clients is x^0 minus eta_g/n times the sum of all echoed innovations, so
+                 Proposition 1 holds among these n. None: "all" in a simulation, "active" in a deployment, where m may
+                 be far too large
 
-    Two clients on a line, G_i = 1 whenever active. Client 1 misses round 0, so its first innovation counts twice:
+    Example with two clients and d = 1, where G_i = 1 in every active round. Client 1 misses round 0, so its first
+    innovation counts twice:
 
     >>> import torch
     >>> fedawe = FedAWE()
@@ -78,21 +83,21 @@ class FedAWE(Shown):
         check_whole("max_echo", self.max_echo, ", or None for no limit")
         check_whole("max_absence", self.max_absence, ", or None for no limit")
         if self.carry and (self.max_echo is None or self.max_absence is not None):
-            raise UserError("carry is True; expected with max_echo, which cuts echoes off, and without max_absence")
+            raise UserError("carry is True; use it together with max_echo and without max_absence")
         if self.average not in ("all", "active", None):
             raise UserError(f"average is {self.average!r}; expected 'all' or 'active'")
 
     def init(self, x0: Tensor, m: int) -> Versions:
         """x_i^0 = x^0 and tau_i = -1 for every client."""
         held = Versions.of(first_model(x0, m), m)
-        return Owing(**vars(held), paid=held.tau.clone()) if self.carry else held
+        return CarryState(**vars(held), paid=held.tau.clone()) if self.carry else held
 
     def start(self, state: Versions, A: Tensor) -> Tensor:
-        """x_i^t, each client's own, [k, d]."""
+        """x_i^t, the model that each client received last, [k, d]."""
         return state[A]
 
     def aggregate(self, state: Versions, t: int, A: Tensor, G: Tensor) -> Versions:
-        """Echo, then gossip among A."""
+        """The echo, then the gossip among A."""
         A, G = received(state, t, A, G)
         if self.max_absence is not None:
             state = skipped_rounds_are_empty(self, state, t)
@@ -105,14 +110,14 @@ class FedAWE(Shown):
         return self._echo(state, t, A)[:, None] * G
 
     def _echo(self, state: Versions, t: int, A: Tensor) -> Tensor:
-        """t - tau_i(t), or what is owed to the client, [k]."""
-        echo = t - (state.paid if isinstance(state, Owing) else state.tau)[A]
+        """The echo of every client of A: t - tau_i(t), or t - e_i with `carry`, at most `max_echo`, [k]."""
+        echo = t - (state.paid if isinstance(state, CarryState) else state.tau)[A]
         return echo if self.max_echo is None else echo.clamp(max=self.max_echo)
 
     def apply(self, state: Versions, t: int, A: Tensor, v: Tensor) -> Versions:
         """The state after round t, in which v [d] was the mean of the echoed innovations of A."""
         after = state.advance(t, A, state.mean(A) - self.eta_g * clipped(v, self.clip))
-        if isinstance(after, Owing):
+        if isinstance(after, CarryState):
             return replace(after, paid=after.paid.index_add(0, A, self._echo(state, t, A)))
         return self._renewed(after)
 
@@ -124,11 +129,11 @@ class FedAWE(Shown):
         return state.mean_of_active() if self.average == "active" else state.mean()
 
     def deployed(self) -> "FedAWE":
-        """As it is deployed unless an average was chosen: over the clients that have been active."""
+        """The form that is deployed: with average="active" unless `average` was given."""
         return replace(self, average=self.average or "active")
 
     def initial_share(self, state: Versions) -> float:
-        """The share of `model` that is x^0: of the mean over all m clients, those that were never active hold it."""
+        """The weight of x^0 in `model`: the share of clients that still hold it; 0 if `model` leaves these out."""
         return 0.0 if self.average == "active" else state.holders.get(-1, 0) / state.m
 
     @property
@@ -141,5 +146,5 @@ class FedAWE(Shown):
         return {"latest": state.latest}
 
     def diagnostics(self, state: Versions) -> dict[str, float]:
-        """How many models are kept, and how far apart they are."""
+        """The number of models that are kept, and how far apart the clients' models are."""
         return {"live_versions": len(state.models), "consensus": state.consensus()}

@@ -1,4 +1,7 @@
-"""FedBuff (Nguyen, Malik, Zhan, Yousefpour, Rabbat, Malek and Huba 2022, arXiv:2106.06639), with held starts."""
+"""FedBuff (Nguyen, Malik, Zhan, Yousefpour, Rabbat, Malek and Huba 2022, arXiv:2106.06639).
+
+Clients start from the model that they received last.
+"""
 
 from dataclasses import dataclass
 
@@ -11,10 +14,10 @@ from fedawe.algorithms.versions import HeldModel, Versions
 
 @dataclass(frozen=True)
 class BufferState(Versions):
-    """What clients hold, the buffer, and how many server updates there were when each client was last active."""
+    """The models that clients hold, the buffer, and the number of server updates in the model of each client."""
 
     buffer: Tensor  # sum of the discounted innovations since the last server update               [d]
-    replies: int  # how many those are
+    replies: int  # number of innovations in the buffer
     updates: int  # server updates so far
     stamp: Tensor  # the number of server updates in the model that a client holds                [m] int64
 
@@ -23,14 +26,14 @@ class BufferState(Versions):
 class FedBuff(HeldModel[BufferState]):
     """FedBuff (Nguyen et al. 2022, arXiv:2106.06639): buffered asynchronous aggregation.
 
-    A client trains on the model of its last visit and uploads at its next.
+    A client trains from the model that it received when it was last active, and uploads when it is active again.
 
         buffer <- buffer + sum_A (1 + staleness_i)^(-1/2) G_i
-        once K replies are in it:   x <- x - eta_g buffer / replies,   and the buffer is emptied
+        with K or more replies:   x <- x - eta_g buffer / replies,   and the buffer is emptied
 
-    staleness_i counts the server updates since the client received its model. All replies of a round enter at once, so
-    that there is at most one server update a round. Clients that are active more often fill the buffer more often: the
-    bias of FedAvg remains.
+    staleness_i is the number of server updates since the client received its model. All replies of a round are added
+    at once, so there is at most one server update in a round. Clients that are active more often contribute to the
+    buffer more often, so the bias of FedAvg remains.
 
     >>> fedbuff = FedBuff(K=2)
     >>> state = fedbuff.init(torch.zeros(1), m=2)
@@ -52,14 +55,14 @@ class FedBuff(HeldModel[BufferState]):
         check_whole("K", self.K)
 
     def init(self, x0: Tensor, m: int) -> BufferState:
-        """Everyone holds x^0, the buffer is empty."""
+        """Every client holds x^0, and the buffer is empty."""
         x = first_model(x0, m)
         held = Versions.of(x, m)
         none = torch.zeros(m, dtype=torch.int64, device=x.device)
         return BufferState(**vars(held), buffer=torch.zeros_like(x), replies=0, updates=0, stamp=none)
 
     def aggregate(self, state: BufferState, t: int, A: Tensor, G: Tensor) -> BufferState:
-        """Into the buffer; a server update if it is full; A receive the model."""
+        """Fill the buffer, update the model if it is full, and give the model to the clients A."""
         A, G = received(state, t, A, G)
         if len(A) == 0:
             return state.after(t)

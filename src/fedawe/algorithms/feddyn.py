@@ -21,7 +21,7 @@ from fedawe.algorithms.rows import Rows, rows_of, with_rows
 
 @dataclass(frozen=True)
 class DynState(ServerState):
-    """Minus the sum of all innovations of each client, and its mean over all clients."""
+    """lambda_i, which is minus the sum of all innovations of client i, and the mean of lambda_i over all clients."""
 
     lam: Rows  # client -> lambda_i, zero before                                                  [d] each
     lam_bar: Tensor  # (1/m) sum_i lambda_i                                                       [d]
@@ -31,14 +31,15 @@ class DynState(ServerState):
 class FedDyn(OneGlobalModel[DynState]):
     """FedDyn (Acar et al. 2021, arXiv:2111.04263): dynamic regularisation.
 
-    Every client's loss is regularised anew in every round, so that at the end all clients agree on the global optimum.
+    The loss of every client has a regularisation term that is updated in every round, so that all clients converge to
+    the global optimum.
 
         local gradient   g + alpha (y - x^t) + alpha lambda_i
         lambda_i        <- lambda_i - G_i                                  for i in A
         x^{t+1}          = x^t - (1/|A|) sum_A G_i + (1/m) sum_i lambda_i
 
-    alpha lambda_i goes down with the model. It is minus the client's gradient at its last local model, if that was
-    trained to the end. An empty round changes nothing.
+    The server sends alpha lambda_i with the model. It is minus the client's gradient at its last local model, if local
+    training reached a stationary point. An empty round changes nothing.
 
     >>> feddyn = FedDyn(alpha=0.5)
     >>> state = feddyn.init(torch.zeros(1), m=2)
@@ -70,7 +71,7 @@ class FedDyn(OneGlobalModel[DynState]):
         return Broadcast(self.start(state, A), self.alpha * rows_of(state.lam, A, state.x), self.alpha)
 
     def aggregate(self, state: DynState, t: int, A: Tensor, G: Tensor) -> DynState:
-        """lambda first, then x with it."""
+        """First lambda_i, then x with their new mean."""
         A, G = received(state, t, A, G)
         if len(A) == 0:
             return state.after(t)

@@ -31,12 +31,12 @@ class LatestState(ServerState):
 class FedLaAvg(OneGlobalModel[LatestState]):
     """FedLaAvg (Yan et al. 2020, arXiv:2002.07399): the average of the latest gradients of all clients.
 
-    Of the available clients, the k that were absent longest are asked to train.
+    Of the available clients, the k that have been inactive longest are asked to train.
 
         y_i <- G_i / eta_l(t)  for i in A,     x^{t+1} = x^t - eta_g eta_l(t) (1/m) sum_i y_i
 
-    It is MIFA with the memory in units of gradients and a choice before training. k = None asks all available clients.
-    An empty round moves nothing.
+    It is MIFA with a memory in units of gradients and a choice of clients before training. k = None asks all available
+    clients. An empty round does not change x.
 
     >>> fedlaavg = FedLaAvg(k=1)
     >>> state = fedlaavg.init(torch.zeros(1), m=2)
@@ -63,11 +63,11 @@ class FedLaAvg(OneGlobalModel[LatestState]):
 
     @property
     def chooses(self) -> bool:
-        """Whether some of the available clients may not be asked."""
+        """Whether it may ask fewer than all available clients."""
         return self.k is not None
 
     def init(self, x0: Tensor, m: int) -> LatestState:
-        """Nothing remembered."""
+        """All y_i are zero, and no client has been active."""
         x = first_model(x0, m)
         tau = torch.full((m,), -1, dtype=torch.int64, device=x.device)
         return LatestState(t=-1, m=m, x=x, y={}, y_bar=torch.zeros_like(x), tau=tau)
@@ -79,7 +79,7 @@ class FedLaAvg(OneGlobalModel[LatestState]):
         return A if self.k is None else A[state.tau[A].sort(stable=True).indices[: self.k]].sort().values
 
     def absorb(self, state: LatestState, t: int, A: Tensor, upload: Upload) -> LatestState:
-        """Remember, then move by the mean of all memories."""
+        """The new y_i of A, then the step along the mean of all y_i."""
         A, up = in_order(state, t, A, upload)
         if len(A) == 0:
             return state.after(t)
@@ -91,5 +91,5 @@ class FedLaAvg(OneGlobalModel[LatestState]):
         return state.after(t, x=x, y=with_rows(state.y, A, new), y_bar=y_bar, tau=tau)
 
     def aggregate(self, state: LatestState, t: int, A: Tensor, G: Tensor) -> LatestState:
-        """The same for innovations at rate 1."""
+        """The state after round t, if the learning rate was 1."""
         return self.absorb(state, t, A, Upload.of(G))

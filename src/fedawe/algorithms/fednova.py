@@ -12,14 +12,14 @@ from fedawe.algorithms.exchange import Upload, in_order
 class FedNova(OneGlobalModel[ServerState]):
     """FedNova (Wang et al. 2020, arXiv:2007.07481): FedAvg with normalised innovations.
 
-    A client that makes more steps does not count for more.
+    The weight of a client does not grow with the number of its local steps.
 
         x^{t+1} = x^t - eta_g tau_eff (1/|A|) sum_A G_i / a_i,     tau_eff = (1/|A|) sum_A a_i
 
-    a_i is the sum of the weights with which the gradients of the client's steps are in G_i: their number s for SGD,
+    a_i is the sum of the weights that the gradients of the client's steps have in G_i: the number s of steps for SGD,
     [s - rho (1 - rho^s)/(1 - rho)]/(1 - rho) for a momentum rho. Clients make different numbers of steps with
-    `Local(epochs=...)`; where all make the same, FedNova is FedAvg. Under `Weighted` both means have its weights.
-    What it corrects is unequal work, not unequal availability.
+    `Local(epochs=...)`; if all make the same number, FedNova is FedAvg. Inside `Weighted` both means have its weights.
+    FedNova corrects unequal work, not unequal availability.
 
     >>> import torch
     >>> fednova = FedNova()
@@ -44,7 +44,7 @@ class FedNova(OneGlobalModel[ServerState]):
         return ServerState(t=-1, m=m, x=first_model(x0, m))
 
     def absorb(self, state: ServerState, t: int, A: Tensor, upload: Upload) -> ServerState:
-        """The mean of the normalised innovations, times the mean weight."""
+        """The step along the mean of G_i / a_i, times the mean of a_i."""
         A, up = in_order(state, t, A, upload)
         if len(A) == 0:
             return state.after(t)
@@ -53,5 +53,5 @@ class FedNova(OneGlobalModel[ServerState]):
         return state.after(t, x=state.x - self.eta_g * clipped(v, self.clip))
 
     def aggregate(self, state: ServerState, t: int, A: Tensor, G: Tensor) -> ServerState:
-        """The same where all make one step: FedAvg."""
+        """The state after round t, if all clients made one step: FedAvg."""
         return self.absorb(state, t, A, Upload.of(G))

@@ -23,7 +23,7 @@ class MomentsState(NestedState):
 
 
 class _FedOpt(Wrapper[MomentsState]):
-    """What the three share; they differ in V."""
+    """The code that the three algorithms share; they differ in V."""
 
     linear = False  # a quotient of moments
     eta_s: float
@@ -46,7 +46,7 @@ class _FedOpt(Wrapper[MomentsState]):
         return MomentsState(own.t, m, own, zero, zero + self.tau**2)
 
     def absorb(self, state: MomentsState, t: int, A: Tensor, upload: Upload) -> MomentsState:
-        """The rule's round, and an adaptive step along its move."""
+        """The rule's round, then the moments and the adaptive step."""
         A, up = in_order(state, t, A, upload)
         state = skipped_rounds_are_empty(self, state, t)
         own: State = absorb(self.rule, state.own, t, A, up)
@@ -59,7 +59,7 @@ class _FedOpt(Wrapper[MomentsState]):
 
     @abstractmethod
     def _second(self, V: Tensor, square: Tensor) -> Tensor:
-        """V after a round whose move has this square."""
+        """V after a round with v^2 = square."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class FedAdam(_FedOpt):
         m1 <- b1 m1 + (1 - b1) v,    V <- b2 V + (1 - b2) v^2,    x^{t+1} = x^t - eta_s m1 / (sqrt(V) + tau)
 
     V begins at tau^2 and there is no bias correction, as in the paper. The step is not linear in the
-    innovations, so the audit refuses it. An empty round in which the rule does not move changes nothing.
+    innovations, so the audit refuses it. An empty round in which the rule does not change x changes nothing.
 
     >>> fedadam = FedAdam(eta_s=0.1, b1=0.0, b2=0.0)
     >>> state = fedadam.init(torch.zeros(1), m=1)
@@ -99,7 +99,7 @@ class FedYogi(_FedOpt):
 
         V <- V - (1 - b2) v^2 sign(V - v^2)
 
-    In a round V changes by at most (1 - b2) v^2.
+    In one round V changes by at most (1 - b2) v^2.
     """
 
     name = "FedYogi"

@@ -19,10 +19,11 @@ class FedPBC(Shown):
         x_i <- x_i - G_i                              for all i, in every round
         x^{t+1} = (1/|A|) sum_A x_i                   A, and only A, receive x^{t+1}: postponed broadcast
 
-    What an absent client computes is not needed before it returns, so it is computed then: a client that returns at t
-    owes t - tau_i rounds of work, each with the batches and the learning rate of its own round. FedAWE multiplies one
-    round by that number, FedPBC does the rounds; where gradients are constant both are the same. `model` is the mean of
-    what all clients received last. The paper's mean of the present local models would need the work of the absent.
+    The work of an unavailable client is not needed before it is active again, so it is computed then: a client that is
+    active in round t does t - tau_i rounds of work, each with the batches and the learning rate of its own round.
+    FedAWE instead multiplies the innovation of one round by t - tau_i; with constant gradients both are the same.
+    `model` is the mean over all clients of the model that each received last. The paper's mean of the current local
+    models would need the work of unavailable clients.
 
     >>> import torch
     >>> fedpbc = FedPBC()
@@ -51,20 +52,20 @@ class FedPBC(Shown):
         return Versions.of(first_model(x0, m), m)
 
     def start(self, state: Versions, A: Tensor) -> Tensor:
-        """The model of each client when it was last active, [k, d]."""
+        """The model that each client received last, [k, d]."""
         return state[A]
 
     def broadcast(self, state: Versions, t: int, A: Tensor) -> Broadcast:
-        """Where they begin, and how many rounds of work they owe."""
+        """The models at which clients A begin, and the numbers of rounds of work to do."""
         return Broadcast(state[A], rounds=t - state.tau[known_clients(A, state)])
 
     def aggregate(self, state: Versions, t: int, A: Tensor, G: Tensor) -> Versions:
-        """The mean over A of their models, which A receive."""
+        """The mean over A of the local models, which A receive."""
         A, G = received(state, t, A, G)
         return state.after(t) if len(A) == 0 else state.advance(t, A, state.mean(A) - clipped(G.mean(0), self.clip))
 
     def model(self, state: Versions) -> Tensor:
-        """The mean of what all clients received last, [d]."""
+        """The mean over all clients of the model that each received last, [d]."""
         return state.mean()
 
     def also(self, state: Versions) -> dict[str, Tensor]:

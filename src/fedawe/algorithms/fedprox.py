@@ -13,7 +13,7 @@ from fedawe.algorithms.fedavg import FedAvg
 class FedProx(OneGlobalModel[ServerState]):
     """FedProx (Li et al. 2020, arXiv:1812.06127): FedAvg with a proximal term.
 
-    The local gradient is g + mu (y - x^t), which pulls clients back to the model from which they began.
+    The local gradient is g + mu (y - x^t), where y is the local iterate. It pulls clients back to the model x^t.
 
         x^{t+1} = x^t - eta_g (1/|A|) sum_A G_i
 
@@ -49,11 +49,11 @@ class FedProx(OneGlobalModel[ServerState]):
         return Broadcast(self.start(state, A), prox=self.mu)
 
     def aggregate(self, state: ServerState, t: int, A: Tensor, G: Tensor) -> ServerState:
-        """The mean over A, as in FedAvg."""
+        """The step along the mean of G_i over A, as in FedAvg."""
         return FedAvg(self.eta_g, self.clip).aggregate(state, t, A, G)
 
     def updates(self, state: ServerState, t: int, A: Tensor, G: Tensor) -> Tensor:
-        """What the clients A add to the mean, [k, d]."""
+        """The rows whose mean is taken, one per client of A, [k, d]."""
         del state, t, A
         return G
 

@@ -35,17 +35,17 @@ class StaleState(ServerState):
 
 @dataclass(frozen=True, eq=False)
 class FedStale(OneGlobalModel[StaleState]):
-    """FedStale (Rodio and Neglia 2024, arXiv:2405.04171): fresh and stale innovations, mixed by beta.
+    """FedStale (Rodio and Neglia 2024, arXiv:2405.04171): a mixture of fresh and stale innovations.
 
-    pi_i is how often client i is active, and h_i its last innovation:
+    pi_i is the probability that client i is active, and h_i its last innovation:
 
         x^{t+1} = x^t - eta_g [ (1/m) sum_A (G_i - beta h_i)/pi_i + beta (1/m) sum_j h_j ],   then h_i = G_i for i in A
 
     beta = 0 is FedAvg with known probabilities, or FedAU; beta = 1 is FedVARP with weights 1/(m pi_i) instead of
-    1/|A|. Unbiased for every beta where pi is right. An empty round moves nothing.
+    1/|A|. It is unbiased for every beta if pi is right. An empty round does not change x.
 
     p  probabilities [rounds, clients]; None: FedAU's estimate, the mean interval between the rounds of a client
-    K  where that estimate cuts an interval
+    K  the length at which that estimate cuts an interval
 
     >>> fedstale = FedStale(beta=0.5)
     >>> state = fedstale.init(torch.zeros(1), m=2)
@@ -72,7 +72,7 @@ class FedStale(OneGlobalModel[StaleState]):
             object.__setattr__(self, "p", probabilities(self.p))
 
     def init(self, x0: Tensor, m: int) -> StaleState:
-        """Nothing remembered, no interval seen."""
+        """All h_i are zero, and no interval has ended."""
         x = first_model(x0, m)
         if self.p is not None:
             check_columns(self.p, m)
@@ -80,7 +80,7 @@ class FedStale(OneGlobalModel[StaleState]):
         return StaleState(t=-1, m=m, x=x, h={}, h_bar=torch.zeros_like(x), S=none, M=none.clone(), omega=x.new_ones(m))
 
     def aggregate(self, state: StaleState, t: int, A: Tensor, G: Tensor) -> StaleState:
-        """Correct the mean of what is remembered by what is new, remember, and learn the intervals."""
+        """The step, then the new h_i and the intervals after this round."""
         A, G = received(state, t, A, G)
         state = skipped_rounds_are_empty(self, state, t)
         S, M, omega = intervals_after(state.S, state.M, state.omega, A, self.K)

@@ -28,7 +28,7 @@ KEEPS = {"server": "one model per client", "client": "one vector; every client k
 
 
 def check_memory(memory: str, rate: Any) -> None:
-    """Refuses any other place, and a rate that is no schedule."""
+    """Refuses a memory other than "server" or "client", and a rate that is not a schedule."""
     if memory not in KEEPS:
         raise UserError(f"memory is {memory!r}; expected 'server' or 'client'")
     if rate is not None and not callable(rate):
@@ -44,7 +44,7 @@ class MemoryState(ServerState):
 
     @classmethod
     def of(cls, x0: Tensor, m: int) -> "MemoryState":
-        """Nothing remembered."""
+        """The state before round 0: no innovation is remembered."""
         return cls(t=-1, m=m, x=x0, y={}, y_bar=torch.zeros_like(x0))
 
 
@@ -57,11 +57,12 @@ class MIFA(OneGlobalModel[MemoryState]):
     The model moves in empty rounds too. The default is the form in the FedAWE authors' code. The options give the form
     of MIFA's own paper:
 
-    memory_rate  None: innovations are remembered as they are. The local schedule t -> eta_l(t): remembered divided by
-                 the rate of their round and applied with the present one, so that old memories shrink with the rate
-    warmup       "none": the model moves from the first round; "all-seen": only once everyone has been active
+    memory_rate  None: innovations are remembered as they are. The local schedule t -> eta_l(t): innovations are divided
+                 by the rate of their round when they are remembered, and multiplied by the current rate when they are
+                 used, so that old innovations shrink with the rate
+    warmup       "none": the model moves from the first round; "all-seen": only once every client has been active
     memory       where y_i is kept. "server": all of them at the server. "client": each at its client, which uploads
-                 G_i - y_i; the server then keeps their mean alone. The numbers are the same
+                 G_i - y_i; the server then keeps only their mean. The results are the same
 
     >>> mifa = MIFA()
     >>> state = mifa.init(torch.zeros(1), m=2)
@@ -87,15 +88,15 @@ class MIFA(OneGlobalModel[MemoryState]):
 
     @property
     def keeps(self) -> str:
-        """What the server keeps."""
+        """What the server keeps besides the model."""
         return KEEPS[self.memory]
 
     def init(self, x0: Tensor, m: int) -> MemoryState:
-        """Nothing remembered."""
+        """No innovation is remembered."""
         return MemoryState.of(first_model(x0, m), m)
 
     def aggregate(self, state: MemoryState, t: int, A: Tensor, G: Tensor) -> MemoryState:
-        """Remember, then move by the mean of all memories."""
+        """Remember the new innovations, then move by the mean of all y_i."""
         A, G = received(state, t, A, G)
         state = skipped_rounds_are_empty(self, state, t)
         rate = 1.0 if self.memory_rate is None else positive_rate(self.memory_rate(t), t, self)
@@ -113,9 +114,8 @@ class FedVARP(OneGlobalModel[MemoryState]):
 
         v = (1/|A|) sum_A (G_i - y_i) + (1/m) sum_j y_j,     x^{t+1} = x^t - eta_g v,     then y_i = G_i for i in A
 
-    The default is the form in the FedAWE authors' code: an empty round changes nothing, and
-    innovations are remembered as they are. `memory_rate` as in MIFA is the form of FedVARP's own paper, and `memory`
-    says where y_i is kept, as in MIFA.
+    The default is the form in the FedAWE authors' code: an empty round changes nothing, and innovations are remembered
+    as they are. The options `memory_rate` (the form of FedVARP's own paper) and `memory` are those of MIFA.
 
     >>> fedvarp = FedVARP()
     >>> state = fedvarp.init(torch.zeros(1), m=2)
@@ -138,15 +138,15 @@ class FedVARP(OneGlobalModel[MemoryState]):
 
     @property
     def keeps(self) -> str:
-        """What the server keeps."""
+        """What the server keeps besides the model."""
         return KEEPS[self.memory]
 
     def init(self, x0: Tensor, m: int) -> MemoryState:
-        """Nothing remembered."""
+        """No innovation is remembered."""
         return MemoryState.of(first_model(x0, m), m)
 
     def aggregate(self, state: MemoryState, t: int, A: Tensor, G: Tensor) -> MemoryState:
-        """Correct the mean of the memories by what is new, then remember."""
+        """The step v, then the new y_i."""
         A, G = received(state, t, A, G)
         if len(A) == 0:
             return state.after(t)
@@ -168,7 +168,8 @@ class ClusterFedVARP(OneGlobalModel[MemoryState]):
 
     One cluster per client is FedVARP. An empty round changes nothing.
 
-    clusters  the cluster of every client [m], numbered from 0; or their number n: client i is then in cluster i mod n
+    clusters  the cluster of every client [m], numbered from 0; or the number n of clusters: client i is then in
+              cluster i mod n
 
     >>> varp = ClusterFedVARP(clusters=[0, 0])
     >>> state = varp.init(torch.zeros(1), m=2)
@@ -204,23 +205,23 @@ class ClusterFedVARP(OneGlobalModel[MemoryState]):
         return torch.arange(m) % clusters if is_whole(clusters) else clusters
 
     def init(self, x0: Tensor, m: int) -> MemoryState:
-        """Nothing remembered."""
+        """No innovation is remembered."""
         state = MemoryState.of(first_model(x0, m), m)
         if len(self._of(m)) != m:
             raise UserError(f"clusters has {len(self._of(m))} numbers for {m} clients")
         return state
 
     def aggregate(self, state: MemoryState, t: int, A: Tensor, G: Tensor) -> MemoryState:
-        """Correct the mean of the memories by what is new, then remember the mean of each active cluster."""
+        """The step v, then the new y_c of every active cluster."""
         A, G = received(state, t, A, G)
         if len(A) == 0:
             return state.after(t)
         of = self._of(state.m).to(A.device)
         v = (G - rows_of(state.y, of[A], state.x)).mean(0) + state.y_bar
-        C, member = of[A].unique(return_inverse=True)  # the active clusters, and which of them each client is in
+        C, member = of[A].unique(return_inverse=True)  # the active clusters, and the row of each client's cluster in C
         counts = torch.bincount(member, minlength=len(C))
         new = G.new_zeros((len(C), G.shape[1])).index_add_(0, member, G) / counts[:, None].to(G)
-        share = torch.bincount(of, minlength=int(of.max()) + 1)[C].to(G) / state.m  # of all clients         [c]
+        share = torch.bincount(of, minlength=int(of.max()) + 1)[C].to(G) / state.m  # |cluster| / m          [c]
         y_bar = state.y_bar + (share[:, None] * (new - rows_of(state.y, C, state.x))).sum(0)
         x = state.x - self.eta_g * clipped(v, self.clip)
         return state.after(t, x=x, y=with_rows(state.y, C, new), y_bar=y_bar)

@@ -10,7 +10,7 @@ from fedawe.algorithms.rows import Rows, rows_of, with_rows
 
 @dataclass(frozen=True)
 class MimicState(ServerState):
-    """Each client's correction."""
+    """MimiC's state: the correction of each client."""
 
     c: Rows  # client -> c_i, zero before                                                         [d] each
 
@@ -19,11 +19,11 @@ class MimicState(ServerState):
 class MimiC(OneGlobalModel[MimicState]):
     """MimiC (Sun, Mao and Zhang 2023, arXiv:2306.12212): corrected innovations.
 
-    Every innovation is corrected to mimic the update of the last round in which its client was active.
+    Every innovation is corrected so that it mimics the update v of the last round in which its client was active.
 
         v = (1/|A|) sum_A (G_i + c_i),     x^{t+1} = x^t - eta_g v,     c_i <- v - G_i  for i in A
 
-    c_i stands for what the other clients would have added. It is zero before the first round of a client.
+    c_i stands for the updates of the other clients. It is zero before the first active round of client i.
 
     >>> import torch
     >>> mimic = MimiC()
@@ -44,11 +44,11 @@ class MimiC(OneGlobalModel[MimicState]):
         check_rates(self.eta_g, self.clip)
 
     def init(self, x0: Tensor, m: int) -> MimicState:
-        """No corrections."""
+        """All corrections are zero."""
         return MimicState(t=-1, m=m, x=first_model(x0, m), c={})
 
     def aggregate(self, state: MimicState, t: int, A: Tensor, G: Tensor) -> MimicState:
-        """The mean of the corrected innovations, then new corrections."""
+        """The step along the mean of the corrected innovations, then the new corrections."""
         A, G = received(state, t, A, G)
         if len(A) == 0:
             return state.after(t)

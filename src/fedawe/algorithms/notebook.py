@@ -17,15 +17,15 @@ class Shown:
 
 
 def algorithm_html(algorithm: Any) -> str:
-    """HTML: what it does, its formula, and its options with their values; those that are not the default are bold."""
-    said = inspect.cleandoc(type(algorithm).__doc__ or "")
+    """HTML with the summary, the formula and the options of an algorithm; values other than the default are bold."""
+    doc = inspect.cleandoc(type(algorithm).__doc__ or "")
     options = {}
     if dataclasses.is_dataclass(algorithm):
         options = {each.name: each for each in dataclasses.fields(algorithm) if each.init}
-    summary, *blocks = re.split(r"\n\s*\n", said)
+    summary, *blocks = re.split(r"\n\s*\n", doc)
     formula = next((block for block in blocks if block.startswith("    ") and ">>>" not in block), "")
     rows = "".join(
-        _row(name, getattr(algorithm, name), _default(each), _meaning(name, said)) for name, each in options.items()
+        _row(name, getattr(algorithm, name), _default(each), _meaning(name, doc)) for name, each in options.items()
     )
     table = f"<table><thead><tr><th>option</th><th>value</th><th></th></tr></thead><tbody>{rows}</tbody></table>"
     return (
@@ -50,9 +50,9 @@ def _row(name: str, value: Any, default: Any, meaning: str) -> str:
     )
 
 
-def _meaning(name: str, said: str) -> str:
-    """What the docstring says of an option: the line that begins with it, and those that are indented below it."""
-    found = re.search(rf"^{re.escape(name)} {{2,}}(.*(?:\n {{2,}}.*)*)", said, re.MULTILINE)
+def _meaning(name: str, doc: str) -> str:
+    """The description of an option in a docstring: the line that begins with its name and the indented lines below."""
+    found = re.search(rf"^{re.escape(name)} {{2,}}(.*(?:\n {{2,}}.*)*)", doc, re.MULTILINE)
     return "" if found is None else found[1]
 
 

@@ -29,32 +29,33 @@ from fedawe.core.rng import rng
 
 @dataclass(frozen=True)
 class PrivateState(NestedState):
-    """The rule's state, and in how many rounds each client was active."""
+    """The rule's state, and the number of rounds in which each client was active."""
 
     active: Tensor  # [m] int64
 
 
 @dataclass(frozen=True)
 class Private(Wrapper[PrivateState]):
-    """A rule with noise that hides what any one client contributed (DP-FedAvg, McMahan et al. 2018, arXiv:1710.06963).
+    """A rule with noise that hides the updates of any one client (DP-FedAvg, McMahan et al. 2018, arXiv:1710.06963).
 
         v = (sum_A clip_C(U_i) + z C xi) / n,     xi standard normal [d]
 
-    takes the place of the rule's mean. U_i is what client i adds to it: G_i in FedAvg and FedProx, the echoed
-    (t - tau_i) G_i in FedAWE. The clip is on U_i, after the echo, so that one client changes the sum by at most C; a
-    clip on G_i would let it change the sum by C times its echo, which grows with its absence. docs/privacy.md derives
-    what is guaranteed, and what is not.
+    replaces the rule's mean of the updates U_i: G_i in FedAvg and FedProx, the echoed (t - tau_i) G_i in FedAWE. U_i is
+    clipped after the echo, so that one client changes the sum by at most C. With a clip on G_i it could change the sum
+    by C times its echo, which grows while the client is inactive. docs/privacy.md derives what is guaranteed, and what
+    is not.
 
     rule         one that averages the active clients: FedAvg, FedProx or FedAWE
-    clip         C, the largest norm of what a client adds in a round
+    clip         C, the largest norm of a client's update in a round
     noise        z, the standard deviation of the noise in units of C
-    denominator  n, a public number such as the expected number of active clients. Every round adds noise, empty ones
-                 too, so that which clients are active is protected as well. Not for FedAWE, whose models show who was
-                 active. None: the number of active clients; which clients are active counts as public
-    delta        for which the record says epsilon, as `epsilon`
-    seed         of the noise; it must stay secret, since those who know it can subtract the noise. None: in a
-                 simulation the seed of the run, which is no secret; in a deployment a secret one, new whenever the
-                 server app starts and never stored
+    denominator  n, a public number such as the expected number of active clients. Noise is then added in every round,
+                 also in empty ones, so that it is also protected which clients are active. Not for FedAWE, whose models
+                 reveal which clients were active. None: the number of active clients; which clients are active is then
+                 taken to be public
+    delta        the delta for which the record gives `epsilon`
+    seed         of the noise; it must stay secret, because whoever knows it can subtract the noise. None: in a
+                 simulation the seed of the run, which is not secret; in a deployment a secret one, which is new
+                 whenever the server app starts and is never stored
 
     >>> private = Private(FedAvg(), clip=1.0, noise=1.0, seed=7)
     >>> state = private.init(torch.zeros(2), m=3)
@@ -84,32 +85,32 @@ class Private(Wrapper[PrivateState]):
         if self.denominator is not None:
             check_positive("denominator", self.denominator)
         if self.seed is not None and not is_whole(self.seed):
-            raise UserError("seed must be a whole number; what was received is not shown")
+            raise UserError("seed must be a whole number; the value is not shown, because it may be secret")
         if importlib.util.find_spec("dp_accounting") is None:
             raise UserError("differential privacy needs the package dp-accounting; pip install 'fedawe[privacy]'")
 
     @property
     def name(self) -> str:
-        """The rule's, called private."""
+        """The rule's name after "Private"."""
         return f"Private {name_of(self.rule)}"
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
-        """The rule's, and the privacy spent."""
+        """The rule's diagnostics, and epsilon."""
         return (*super().metrics, Metric("epsilon", f"privacy spent: ε at δ = {self.delta:g}", better=None))
 
     def init(self, x0: Tensor, m: int) -> PrivateState:
-        """Nobody has been active."""
+        """No client has been active."""
         own: State = first_state(self.rule, x0, m)
         if self.denominator is not None and not hasattr(own, "x"):
             raise UserError(
                 f"denominator is {self.denominator:g}, but {name_of(self.rule)} averages the models that its active "
-                "clients hold, so that its models show who was active; omit the denominator"
+                "clients hold, so that its models reveal which clients were active; omit the denominator"
             )
         return PrivateState(own.t, m, own, torch.zeros(m, dtype=torch.int64, device=own.latest.device))
 
     def absorb(self, state: PrivateState, t: int, A: Tensor, upload: Upload) -> PrivateState:
-        """The rule's round, with a noisy mean of clipped updates."""
+        """The rule's round with v in place of the mean."""
         A, up = in_order(state, t, A, upload)
         state = skipped_rounds_are_empty(self, state, t)
         rule: Any = self.rule
@@ -128,13 +129,13 @@ class Private(Wrapper[PrivateState]):
         return torch.from_numpy(rng(self.seed, "noise", t).standard_normal(len(like))).to(like.device)
 
     def diagnostics(self, state: PrivateState) -> Mapping[str, float]:
-        """The rule's, and epsilon: of the client that was active most often, or of all rounds with a denominator."""
+        """The rule's diagnostics, and epsilon: for the most active client, or with a denominator for all rounds."""
         releases = int(state.active.max()) if self.denominator is None else state.t + 1
         return {**super().diagnostics(state), "epsilon": epsilon(self.noise, releases, self.delta)}
 
 
 def check_trained(algorithm: Any, frozen: Iterable[str]) -> None:
-    """Refuses noise on a model with parameters that are not trained, of these names: noise would move them."""
+    """Refuses noise on a model with parameters that are not trained; `frozen` has their names."""
     first = next(iter(frozen), None)
     if first is not None and is_private(algorithm):
         raise UserError(
@@ -144,14 +145,15 @@ def check_trained(algorithm: Any, frozen: Iterable[str]) -> None:
 
 
 def epsilon(noise: float, releases: int, delta: float) -> float:
-    """The epsilon of so many Gaussian mechanisms with this noise multiplier, at delta.
+    """The epsilon, at delta, of n = `releases` Gaussian mechanisms with the noise multiplier z = `noise`.
 
-    Together they are one with the noise multiplier z/sqrt(n), exactly and also if each depends on the outcomes of those
-    before (Dong, Roth and Su 2022, Corollary 3.3). No sampling is assumed, so there is no amplification by it.
+    Together they are exactly one mechanism with the noise multiplier z/sqrt(n), also if each depends on the results of
+    the earlier ones (Dong, Roth and Su 2022, Corollary 3.3). Clients are not assumed to be sampled at random, so there
+    is no amplification by sampling.
 
     >>> round(epsilon(10.0, 100, 1e-5), 3)
     4.377
     """
-    from dp_accounting import get_epsilon_gaussian  # heavy, and optional
+    from dp_accounting import get_epsilon_gaussian  # an optional package that is slow to import
 
     return 0.0 if releases == 0 else float(get_epsilon_gaussian(noise / math.sqrt(releases), delta))

@@ -1,7 +1,7 @@
-"""Any algorithm, and beside it the mean over all clients of the model each received last.
+"""Any algorithm, together with the mean over all clients of the model that each received last.
 
-FedAWE's x-bar is such a mean, over past global models, and averaging alone is known to help. To tell what echo and
-gossip do from what averaging does, every algorithm can be given the same kind of average.
+FedAWE's x-bar is such a mean of past global models, and averaging models alone is known to help. With the same kind of
+average for every algorithm, the effect of echo and gossip can be separated from that of averaging.
 """
 
 from dataclasses import dataclass
@@ -17,14 +17,14 @@ from fedawe.algorithms.wrapper import NestedState, Wrapper
 
 @dataclass(frozen=True)
 class ReceivedState(NestedState):
-    """The rule's own state, and who received which global model last."""
+    """The rule's own state, and the global model that each client received last."""
 
     held: Versions
 
 
 @dataclass(frozen=True)
 class Received(Wrapper[ReceivedState]):
-    """`rule`, unchanged; whoever is active in round t receives x^{t+1}, as in FedAWE.
+    """`rule`, unchanged, with a record of the models that clients receive: the clients of round t receive x^{t+1}.
 
     >>> import torch, fedawe
     >>> algorithm = Received(fedawe.FedAvg())
@@ -37,23 +37,23 @@ class Received(Wrapper[ReceivedState]):
     rule: Algorithm[Any]
 
     def init(self, x0: Tensor, m: int) -> ReceivedState:
-        """Everyone holds x0."""
+        """Every client holds x0."""
         own: State = first_state(self.rule, x0, m)
         return ReceivedState(own.t, m, own, Versions.of(own.latest.clone(), m))
 
     def absorb(self, state: ReceivedState, t: int, A: Tensor, upload: Upload) -> ReceivedState:
-        """The rule's round; then A receive what it made."""
+        """The rule's round; then the clients A receive its last aggregate."""
         own: State = absorb(self.rule, state.own, t, A, upload)
         A = known_clients(A, state)
         if len(A) == 0:
             return state.after(t, own=own, held=state.held.after(t))
-        # A copy: a checkpoint is refused if two of its tensors are one.
+        # A copy, because safetensors does not store two tensors that share memory.
         return state.after(t, own=own, held=state.held.advance(t, A, own.latest.clone()))
 
     def received(self, state: ReceivedState) -> Tensor:
-        """The mean over all m clients of the model each received last, [d]."""
+        """The mean over all m clients of the model that each received last, [d]."""
         return state.held.mean()
 
     def also(self, state: ReceivedState) -> dict[str, Tensor]:
-        """The rule's own, and the received mean."""
+        """The rule's further models, and the mean of the received models."""
         return {**super().also(state), "received": self.received(state)}

@@ -1,4 +1,4 @@
-"""Vectors that are kept for some of the clients: client -> row [d]. A client without a row has a row of zeros."""
+"""Vectors that are kept for some of the clients: client -> row [d]. The row of every other client counts as zero."""
 
 from collections.abc import Mapping
 from typing import Annotated
@@ -17,5 +17,5 @@ def rows_of(kept: Rows, A: Tensor, like: Tensor) -> Tensor:
 
 
 def with_rows(kept: Rows, A: Tensor, rows: Tensor) -> Rows:
-    """The rows, with new ones [k, d] for the clients A [k]; each is a copy, so that it keeps no batch alive."""
+    """The rows, with new ones [k, d] for the clients A [k]; copies, so that the memory of `rows` can be freed."""
     return {**kept, **{i: row.clone() for i, row in zip(A.tolist(), rows, strict=True)}}

@@ -23,17 +23,17 @@ from fedawe.core.errors import UserError
 
 @dataclass(frozen=True)
 class ScaffoldState(ServerState):
-    """The control variates c_i and their mean c; and what a period has added up to so far."""
+    """The control variates c_i and their mean c, and the sums of gradients in the current period."""
 
     c_i: Rows  # client -> c_i, zero before                                                       [d] each
     c: Tensor  # (1/m) sum_i c_i                                                                  [d]
     total: Rows  # client -> sum of its gradients in this period                                  [d] each
-    n: Tensor  # how many gradients that are                                                      [m]
+    n: Tensor  # number of gradients in that sum                                                  [m]
 
 
 @dataclass(frozen=True)
 class SCAFFOLD(OneGlobalModel[ScaffoldState]):
-    """SCAFFOLD (Karimireddy et al. 2020, arXiv:1910.06378): clients correct their drift.
+    """SCAFFOLD (Karimireddy et al. 2020, arXiv:1910.06378): control variates correct the drift of clients.
 
     The local gradient is g - c_i + c, where c_i is an estimate of client i's own gradient and c the mean of all c_i.
 
@@ -42,11 +42,11 @@ class SCAFFOLD(OneGlobalModel[ScaffoldState]):
         c_i <- the gradient at x^t                       option 1: one more pass over the batches of the round
         c   <- c + (1/m) sum_A (change of c_i)           so that c is the mean of all c_i
 
-    c - c_i goes down with the model. With option 2 the new c_i follows from G_i, so nothing more goes up; that needs
-    plain SGD at the clients (a momentum or Adam is refused). Since c counts all clients alike, SCAFFOLD learns the
-    right answer under unequal availability, once every client has been active.
+    The server sends c - c_i with the model. With option 2 it computes the new c_i from G_i, so the clients send nothing
+    else; that needs plain SGD at the clients (a momentum or Adam is refused). Because all c_i have the same weight in
+    c, SCAFFOLD is unbiased under unequal availability once every client has been active.
 
-    period   P > 1: c_i is the mean gradient over the client's steps in P rounds, renewed at their end, as in Amplified
+    period   P > 1: c_i is the mean gradient over the client's steps in P rounds, updated at their end, as in Amplified
              SCAFFOLD (Crawshaw and Liu, NeurIPS 2024): `Amplified(SCAFFOLD(period=P), period=P, gamma=...)`
 
     >>> scaffold = SCAFFOLD()
@@ -86,7 +86,7 @@ class SCAFFOLD(OneGlobalModel[ScaffoldState]):
         return Broadcast(self.start(state, A), state.c - rows_of(state.c_i, A, state.x), gradient=self.option == 1)
 
     def absorb(self, state: ScaffoldState, t: int, A: Tensor, upload: Upload) -> ScaffoldState:
-        """The mean over A; then the control variates."""
+        """The step along the mean of G_i over A, then the control variates."""
         A, up = in_order(state, t, A, upload)
         state = skipped_rounds_are_empty(self, state, t)
         if len(A):
@@ -102,7 +102,7 @@ class SCAFFOLD(OneGlobalModel[ScaffoldState]):
         return self._renewed(state.after(t)) if (t + 1) % self.period == 0 else state.after(t)
 
     def _renewed(self, state: ScaffoldState) -> ScaffoldState:
-        """At the end of a period: c_i is the mean gradient of client i in it."""
+        """The state after a period: c_i is the mean gradient of client i in the period."""
         B = torch.tensor(sorted(state.total), dtype=torch.int64, device=state.x.device)
         if len(B) == 0:
             return state
@@ -111,6 +111,6 @@ class SCAFFOLD(OneGlobalModel[ScaffoldState]):
         return replace(state, c_i=with_rows(state.c_i, B, new), c=c, total={}, n=torch.zeros_like(state.n))
 
     def aggregate(self, state: ScaffoldState, t: int, A: Tensor, G: Tensor) -> ScaffoldState:
-        """The same for one local step at rate 1, of which G is the gradient."""
+        """The state after round t, if the clients made one step with learning rate 1, so that G is the gradient."""
         up = Upload.of(G)
         return self.absorb(state, t, A, replace(up, gradient=G) if self.option == 1 else up)

@@ -1,4 +1,4 @@
-"""FedAWE's state: who holds which version of the model, instead of a copy per client."""
+"""FedAWE's state: the version of the model that each client holds, instead of a copy per client."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -16,24 +16,24 @@ Held = Annotated[Mapping[int, Tensor], "one model for each version that some cli
 
 @dataclass(frozen=True)
 class Versions(State):
-    """Client i holds x_i^t = x^{tau_i + 1}, the aggregate of its last active round, so m models are a few versions.
+    """Client i holds x_i^t = x^{tau_i + 1}, the aggregate of its last active round, so the m models are a few versions.
 
-    A version is called by the round that made it (-1 is x0) and lives as long as some client holds it. One round costs
-    O(k) work on the versions and one copy of m integers.
+    A version is numbered by the round that made it (-1 is x0) and is kept as long as some client holds it. One round
+    costs O(k) operations on versions and one copy of m integers.
     """
 
     tau: Tensor  # last active round of each client, -1 if never                              [m] int64
     models: Held  # tau -> x^{tau + 1}, for every tau that some client has   [d] each
-    holders: Mapping[int, int]  # tau -> how many clients have it
+    holders: Mapping[int, int]  # tau -> number of clients that have it
 
     @classmethod
     def of(cls, x0: Tensor, m: int) -> "Versions":
-        """Everyone holds x0."""
+        """The state in which every client holds x0."""
         return cls(t=-1, m=m, tau=torch.full((m,), -1, device=x0.device), models={-1: x0}, holders={-1: m})
 
     @property
     def latest(self) -> Tensor:
-        """The last aggregate, [d]; the clients that made it still hold it."""
+        """The last aggregate, [d]; the clients that were active in that round still hold it."""
         return self.models[max(self.models)]
 
     def __getitem__(self, A: Tensor) -> Tensor:
@@ -60,7 +60,7 @@ class Versions(State):
         return mean
 
     def renewed(self, max_absence: int) -> Self:
-        """The state in which clients whose echo would exceed `max_absence` hold the newest version.
+        """The state in which clients whose echo in the next round would exceed `max_absence` hold the newest version.
 
         >>> import fedawe
         >>> algorithm = fedawe.FedAWE(max_absence=2)
@@ -81,14 +81,14 @@ class Versions(State):
         return replace(self, tau=tau, models=models, holders=holders)
 
     def consensus(self) -> float:
-        """(1/m) sum_i ||x_i - x-bar||^2: how far apart the clients' models are, from the distinct versions."""
+        """(1/m) sum_i ||x_i - x-bar||^2, which says how far apart the clients' models are."""
         centre = self.mean()
         return sum(n * float(torch.sum((self.models[v] - centre) ** 2)) for v, n in self.holders.items()) / self.m
 
     def advance(self, t: int, A: Tensor, x: Tensor) -> Self:
-        """The state after round t, in which the clients A [k] shared x^{t+1} = x [d]; nobody else hears of it."""
+        """The state after round t, in which the clients A [k], and only they, received x^{t+1} = x [d]."""
         tau, models, holders = self.tau.clone(), {**self.models, t: x}, {**self.holders, t: len(A)}
-        for v, n in Counter(self.tau[A].tolist()).items():  # the versions that A gives up
+        for v, n in Counter(self.tau[A].tolist()).items():  # the versions that A no longer hold
             holders[v] -= n
             if holders[v] == 0:
                 del holders[v], models[v]

@@ -16,19 +16,19 @@ from fedawe.core.errors import UserError
 
 @dataclass(frozen=True, eq=False)
 class Weighted(Wrapper[NestedState]):
-    """A rule with innovations scaled so that client i counts with weight w_i, where sum_i w_i = 1.
+    """A rule whose innovations are scaled so that client i has weight w_i, where sum_i w_i = 1.
 
         G_i <- m w_i G_i                              in general
         G_i <- |A| w_i G_i / sum_A w_j                for rules that average the active clients, such as FedAvg:
                                                       sum_A w_i G_i / sum_A w_i, the convention of FedAvg's paper
 
-    For such rules a round in which nobody has a weight above 0 is an empty one.
+    For such rules a round in which no active client has a weight above 0 counts as empty.
 
-    weights  one number from 0 per client, of any sum above 0; None: the clients' numbers of samples, which an
+    weights  one number from 0 per client, with any sum above 0; None: the clients' numbers of samples, which an
              experiment fills in. In a deployment every reply says how many samples its client has (`num-examples`),
-             which is enough for rules that average the active clients; other rules need the weights of all
-    rule     one that computes from G what clients add to their gradients (SCAFFOLD, FedDyn), or that bounds what one
-             client can do (Robust, Private), is refused
+             which is enough for rules that average the active clients; other rules need the weights of all clients
+    rule     refused are rules that compute a correction of local gradients from G (SCAFFOLD, FedDyn), and rules that
+             bound the influence of one client (Robust, Private)
 
     >>> weighted = Weighted(FedAvg(), weights=[1.0, 3.0])
     >>> state = weighted.init(torch.zeros(1), m=2)
@@ -48,8 +48,8 @@ class Weighted(Wrapper[NestedState]):
         check_rule(self.rule)
         if not getattr(self.rule, "weightable", True):
             raise UserError(
-                f"{name_of(self.rule)} cannot be weighted: it computes from the innovations what clients add to their "
-                "gradients, or bounds what one client can do, and scaled innovations would make that wrong"
+                f"{name_of(self.rule)} cannot be weighted: it computes corrections of local gradients from the "
+                "innovations, or bounds the influence of one client, and scaled innovations would make that wrong"
             )
         if self.weights is None:
             return
@@ -62,7 +62,7 @@ class Weighted(Wrapper[NestedState]):
         object.__setattr__(self, "weights", weights)
 
     def init(self, x0: Tensor, m: int) -> NestedState:
-        """The rule's."""
+        """The rule's state."""
         if self.weights is None and not self.sums_to_one:
             raise UserError(
                 f"Weighted needs the weights of all clients for {name_of(self.rule)}; give weights, one number from 0 "

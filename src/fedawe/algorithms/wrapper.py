@@ -1,4 +1,4 @@
-"""What algorithms around another rule share: whatever they do not change, the rule does."""
+"""The base class of algorithms around another rule: every method that they do not override is that of the rule."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ from fedawe.core.metric import Metric
 
 @dataclass(frozen=True)
 class NestedState(State):
-    """The state of the rule inside."""
+    """The state of a wrapper: the state of the rule inside."""
 
     own: State
 
@@ -40,7 +40,7 @@ class NestedState(State):
         return self.own.latest
 
     def with_model(self, x: Tensor) -> Self:
-        """This state, in which the rule has the global model x [d]."""
+        """This state with the global model x [d] of the rule."""
         return replace(self, own=self.own.with_model(x))
 
 
@@ -48,47 +48,47 @@ N = TypeVar("N", bound=NestedState)
 
 
 class Wrapper(Shown, ABC, Generic[N]):
-    """An algorithm around `rule`; a subclass has `init` and `absorb`."""
+    """An algorithm around `rule`; a subclass defines `init` and `absorb`."""
 
     rule: Algorithm[Any]
 
     @property
     def linear(self) -> bool:
-        """The rule's."""
+        """Whether the rule's model is linear in the innovations."""
         return is_linear(self.rule)
 
     @property
     def plain_local(self) -> bool:
-        """The rule's."""
+        """Whether the rule needs plain SGD at the clients."""
         return needs_plain_local(self.rule)
 
     @property
     def weightable(self) -> bool:
-        """The rule's."""
+        """Whether `Weighted` may scale the rule's innovations."""
         return bool(getattr(self.rule, "weightable", True))
 
     @property
     def sums_to_one(self) -> bool:
-        """The rule's."""
+        """Whether the rule averages the active clients."""
         return bool(getattr(self.rule, "sums_to_one", False))
 
     @property
     def private(self) -> bool:
-        """The rule's."""
+        """Whether the rule adds noise that hides the contribution of any one client."""
         return is_private(self.rule)
 
     @property
     def chooses(self) -> bool:
-        """The rule's."""
+        """Whether the rule may ask fewer than all available clients."""
         return exchange.chooses(self.rule)
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
-        """The rule's."""
+        """The rule's diagnostics."""
         return metrics_of(self.rule)
 
     def start(self, state: N, A: Tensor) -> Tensor:
-        """Where the rule has them begin, [k, d]."""
+        """The models at which the rule has clients A begin, [k, d]."""
         return self.rule.start(state.own, A)
 
     def choose(self, state: N, t: int, A: Tensor, draw: np.random.Generator) -> Tensor:
@@ -96,7 +96,7 @@ class Wrapper(Shown, ABC, Generic[N]):
         return exchange.choose(self.rule, state.own, t, A, draw)
 
     def broadcast(self, state: N, t: int, A: Tensor) -> Broadcast:
-        """The rule's."""
+        """The rule's broadcast."""
         return exchange.broadcast(self.rule, state.own, t, A)
 
     @abstractmethod
@@ -104,15 +104,15 @@ class Wrapper(Shown, ABC, Generic[N]):
         """The state after round t."""
 
     def aggregate(self, state: N, t: int, A: Tensor, G: Tensor) -> N:
-        """The same for innovations alone."""
+        """The state after round t, if the clients made one step with learning rate 1."""
         return self.absorb(state, t, A, Upload.of(G))
 
     def visits(self, state: N) -> Tensor | None:
-        """The rule's count of the rounds in which each client was active."""
+        """The number of rounds in which each client was active, [m]; None if the rule does not count them."""
         return exchange.visits_of(self.rule, state.own)
 
     def model(self, state: N) -> Tensor:
-        """The rule's, [d]."""
+        """The rule's model, [d]."""
         return self.rule.model(state.own)
 
     def also(self, state: N) -> dict[str, Tensor]:
@@ -120,31 +120,31 @@ class Wrapper(Shown, ABC, Generic[N]):
         return dict(further_models(self.rule, state.own))
 
     def statistics(self, ends: Tensor) -> Tensor:
-        """What becomes of the running statistics [k, b] that the active clients end with, [b]: as the rule has it."""
+        """The rule's new running statistics [b], from those [k, b] of the active clients after training."""
         return statistics_of(self.rule, ends)
 
     def deployed(self) -> Self:
-        """Around the rule as it is deployed."""
+        """This wrapper around the form of the rule that is deployed."""
         return replace(self, rule=deployed_form(self.rule))  # type: ignore[type-var]
 
     def initial_share(self, state: N) -> float:
-        """The rule's."""
+        """The weight of the initial model in the rule's model."""
         return initial_share(self.rule, state.own)
 
     def diagnostics(self, state: N) -> Mapping[str, float]:
-        """The rule's."""
+        """The rule's diagnostics of a state, by name."""
         return diagnostics_of(self.rule, state.own)
 
 
 def check_rule(rule: Any) -> None:
-    """Refuses what is no algorithm."""
+    """Refuses a rule that is not an algorithm."""
     missing = [verb for verb in ("init", "start", "aggregate", "model") if not hasattr(rule, verb)]
     if missing or isinstance(rule, type):
         raise UserError(f"rule is {rule!r}; expected an algorithm, as in rule=fedawe.FedAvg()")
 
 
 def check_averages(rule: Any, purpose: str) -> None:
-    """Refuses a rule that does not take the mean over the active clients of something that each of them adds."""
+    """Refuses a rule without `updates` and `apply`, that is, without a mean over the active clients."""
     check_rule(rule)
     if not (callable(getattr(rule, "updates", None)) and callable(getattr(rule, "apply", None))):
         raise UserError(
