@@ -1,1 +1,1 @@
-"""What everything else stands on: errors, random numbers addressed by name, files, colours."""
+"""The modules that all other packages use: errors, named random numbers, files, descriptions, metrics, colours."""

@@ -1,8 +1,8 @@
-"""A checksum of the source code behind a class or function of a user, so that a changed definition is noticed.
+"""A checksum of the source code of a user's class or function, so that a changed definition is noticed.
 
-The code of a class is its own source, and whatever that refers to by a name of a module: base classes, functions and
-constants, from there on in the same way. Comments, layout and docstrings do not matter, and neither does anything that
-an installed package defines, unless the class itself belongs to that package.
+The checksum covers the source of the class and, recursively, the definitions that the source refers to by names of its
+module: base classes, functions and constants. It does not depend on comments, layout and docstrings, or on definitions
+in installed packages, unless the class itself belongs to that package.
 """
 
 import ast
@@ -21,16 +21,16 @@ from typing import Any
 Place = tuple[str, str]  # module and name
 INNER = (ast.stmt, ast.ExceptHandler, ast.match_case)
 OURS = "fedawe"
-LIBRARIES = {"torch", "numpy", *sys.stdlib_module_names}  # the versions of which a folder records
+LIBRARIES = {"torch", "numpy", *sys.stdlib_module_names}  # a run folder records their versions
 
 
 def definition(thing: Any) -> str | None:
-    """The checksum; None for what is part of this package or of a library, and where there is no source."""
+    """The checksum; None for parts of this package or of a library, and if there is no source."""
     module = str(getattr(thing, "__module__", None) or "")
     tree = None if _package(module) == OURS or is_library(module) else _parsed(thing)
     if tree is None:
         return None
-    found, defined = {":": ast.dump(tree)}, functools.cache(_defined)  # every module is read once
+    found, defined = {":": ast.dump(tree)}, functools.cache(_defined)  # with the cache every module is read once
     waiting, seen = _used(tree, module, module), set[Place]()
     while waiting:
         place = waiting.pop()
@@ -50,13 +50,13 @@ def definition(thing: Any) -> str | None:
 
 
 def name_of_module(module: str) -> str:
-    """The name of a module; that of a script is what it has when it is imported."""
+    """The name of a module; for a script, the name under which it can be imported, instead of `__main__`."""
     file = getattr(sys.modules.get("__main__"), "__file__", None)
     return Path(file).stem if module == "__main__" and file else module
 
 
 def _parsed(thing: Any) -> ast.Module | None:
-    """Its source without docstrings; None where it was typed at a prompt or is built in."""
+    """The parsed source without docstrings; None for built-in objects and for code typed at a prompt."""
     try:
         if getattr(thing, "__name__", "") == "<lambda>":
             tree = _lambda(thing.__code__)
@@ -76,7 +76,7 @@ def _without_docstrings(tree: ast.Module) -> ast.Module:
 
 
 def _lambda(code: CodeType) -> ast.Module:
-    """A lambda, which is a part of a line: of those that begin there, the one whose body is where the code says."""
+    """The parsed lambda with this code: of all lambdas in its first line, the one whose body is at its positions."""
     tree = ast.parse("".join(inspect.findsource(code)[0]))
     found = [node for node in ast.walk(tree) if isinstance(node, ast.Lambda) and node.lineno == code.co_firstlineno]
     bodies = [
@@ -91,7 +91,7 @@ def _is_docstring(node: ast.AST) -> bool:
 
 
 def _used(tree: ast.AST, module: str, of: str) -> list[Place]:
-    """What it reads by a name of its module, and what it imports itself."""
+    """The names of its module that the code reads, and the names that it imports itself."""
     nodes = list(ast.walk(tree))
     names = dict.fromkeys(node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load))
     found = [(module, name) for name in names]
@@ -102,7 +102,7 @@ def _used(tree: ast.AST, module: str, of: str) -> list[Place]:
 
 
 def _defined(module: str) -> dict[str, list[ast.stmt]]:
-    """What the statements at the top level of a module define, by name; a module need not be imported yet."""
+    """The top-level statements of a module by the names that they define; the module need not be imported yet."""
     tree, file = None, _file(module)
     if module in sys.modules:
         tree = _parsed(sys.modules[module])
@@ -117,7 +117,7 @@ def _defined(module: str) -> dict[str, list[ast.stmt]]:
 
 
 def _targets(node: ast.AST) -> list[str]:
-    """The names that a statement gives; those of an `if`, `try` or `with` are what the statements in it give."""
+    """The names that a statement defines; for `if`, `try` or `with`, those that the statements inside define."""
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         return [node.name]
     if isinstance(node, ast.Import | ast.ImportFrom):
@@ -127,7 +127,7 @@ def _targets(node: ast.AST) -> list[str]:
 
 
 def _imported(node: ast.Import | ast.ImportFrom, place: Place, of: str) -> list[Place]:
-    """Where an imported name is defined; everything in a module that was imported as a whole."""
+    """The definition of an imported name; for a module that is imported as a whole, all its definitions."""
     module, name = place
     if isinstance(node, ast.Import):
         given = [alias.name for alias in node.names if (alias.asname or alias.name.partition(".")[0]) == name]
@@ -147,14 +147,14 @@ def _imported(node: ast.Import | ast.ImportFrom, place: Place, of: str) -> list[
 
 
 def _parent(module: str) -> str:
-    """The package that a module is in."""
+    """The package that contains a module."""
     if module in sys.modules:
         return getattr(sys.modules[module], "__package__", None) or ""
     return module if Path(_file(module) or "").stem == "__init__" else module.rpartition(".")[0]
 
 
 def _file(module: str) -> str | None:
-    """Where a module is, whether or not it was imported already; it is not imported here."""
+    """The path of a module, imported or not; the module is not imported by this function."""
     if module in sys.modules:
         return getattr(sys.modules[module], "__file__", None)
     package, _, name = module.rpartition(".")
@@ -170,12 +170,12 @@ def _file(module: str) -> str | None:
 
 
 def is_library(module: str) -> bool:
-    """Whether it is PyTorch, numpy or Python itself, and not a file of the user's that has such a name."""
+    """Whether a module is part of PyTorch, numpy or Python, and not a file of the user with the same name."""
     return _package(module) in LIBRARIES and ((file := _file(module)) is None or _is_installed(file))
 
 
 def is_own(module: str, of: str) -> bool:
-    """Whether a module is the user's: of the same package, or not installed."""
+    """Whether a module is the user's own code: in the same package as the module `of`, or not installed."""
     if _package(module) == OURS or (module not in sys.modules and _file(module) is None):
         return False
     return _package(module) == _package(of) or ((file := _file(module)) is not None and not _is_installed(file))

@@ -1,4 +1,4 @@
-"""What an experiment is made from, as fields that a file can hold: class, hyper-parameters, and the definition.
+"""Descriptions of objects as JSON for the files of an experiment: class, hyper-parameters, and the definition.
 
 A class or function that is not part of this package is stored with a checksum of its source code (`definitions`), so
 that a changed definition is noticed.
@@ -28,19 +28,19 @@ from fedawe.core.definitions import definition, is_library, is_own, name_of_modu
 from fedawe.core.errors import UserError
 
 Fields = dict[str, Any]
-MADE_AGAIN = ("fedawe.algorithms.", "fedawe.training.")  # where algorithms and their rates are defined
-ADDRESS = re.compile(r"\b0x[0-9a-fA-F]+")  # in a repr; it is another one in every process
-PAGE = 2000  # characters of an attribute
+REBUILT = ("fedawe.algorithms.", "fedawe.training.")  # modules whose dataclasses are rebuilt from records
+ADDRESS = re.compile(r"\b0x[0-9a-fA-F]+")  # in a repr; differs in every process
+PAGE = 2000  # characters; the description of a longer attribute is a checksum
 VERBS = ("init", "start", "aggregate", "model")  # of an algorithm
 
 
 def described(value: Any) -> Any:
-    """The value as JSON.
+    """The description of a value as JSON.
 
-    What an object is made from is what its method `described` returns, or the fields of a dataclass, or else all
-    attributes of the object except cached properties. Arrays are checksums, and so are attributes that would fill a
-    page. A module of PyTorch is its structure, not its numbers. An object of a package, in an attribute, is its `repr`;
-    or only its class, if the `repr` has an address in it.
+    An object is described by what its method `described` returns, or else by the fields of a dataclass, or else by all
+    its attributes except cached properties. Arrays, and attributes longer than 2000 characters, are described by
+    checksums; a module of PyTorch by its structure without the parameters. An object of an installed package in an
+    attribute is described by its `repr`, or only by its class if the `repr` contains an address.
 
     >>> from fedawe import FedAU
     >>> described(FedAU(K=20))
@@ -50,7 +50,7 @@ def described(value: Any) -> Any:
 
 
 def _described(value: Any, of: str | None, outer: tuple[int, ...]) -> Any:
-    """`of` is the module of the plain class or function that holds the value, `outer` what the value is a part of."""
+    """`of` is the module of the class or function that holds the value, `outer` the ids of all enclosing objects."""
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):
@@ -87,9 +87,9 @@ def _described(value: Any, of: str | None, outer: tuple[int, ...]) -> Any:
 
 
 def rebuilt(fields: Any) -> Any:
-    """The object that was described, if it is an algorithm that is known here and its fields are plain values.
+    """The object with this description, if it is a known algorithm and its fields are plain values.
 
-    A record is data: it decides neither what is imported nor what is called.
+    A record is data: its content must not cause imports or calls of arbitrary code.
 
     >>> from fedawe import FedAU
     >>> rebuilt(described(FedAU(K=20)))
@@ -100,7 +100,7 @@ def rebuilt(fields: Any) -> Any:
     if not isinstance(fields, Mapping):
         return fields
     if "sha256" in fields:
-        raise UserError("the record has only a checksum of an array; what needs the array cannot be made again")
+        raise UserError("the record has only a checksum of an array; an object with this array cannot be rebuilt")
     said = {name: rebuilt(value) for name, value in fields.items() if name not in ("class", "function", "definition")}
     place = fields.get("class", fields.get("function"))
     if place is None:
@@ -109,16 +109,16 @@ def rebuilt(fields: Any) -> Any:
     try:
         made = kind(**said)
     except TypeError as error:
-        raise UserError(f"cannot make {place} again, of which the record speaks: {error}") from None
+        raise UserError(f"cannot rebuild {place}, which the record names: {error}") from None
     if "__dataclass_fields__" not in vars(kind) and (found := first_difference(fields, described(made))) is not None:
-        raise UserError(f"cannot make {place} again, of which the record speaks: {found[0]} would be another one")
+        raise UserError(f"cannot rebuild {place}, which the record names: its {found[0]} would differ")
     return made
 
 
 def _algorithm_at(place: str) -> type:
-    """A dataclass of our own algorithms, or an algorithm whose module is imported already or registered."""
+    """The class at `place`: a dataclass of this package, or an algorithm whose module is imported or registered."""
     module, _, name = place.partition(":")
-    ours = f"{module}.".startswith(MADE_AGAIN)
+    ours = f"{module}.".startswith(REBUILT)
     if ours or module in {entry.module for entry in entry_points(group="fedawe.algorithms")}:
         with contextlib.suppress(ImportError):
             importlib.import_module(module)
@@ -130,13 +130,13 @@ def _algorithm_at(place: str) -> type:
         kind: type = found
         return kind
     raise UserError(
-        f"cannot make {place} again, of which the record speaks; expected an algorithm of this package, or one whose "
-        "module is imported"
+        f"cannot rebuild {place}, which the record names; expected an algorithm of this package, or one whose module "
+        "is imported"
     )
 
 
 def _function(thing: Any, of: str | None, outer: tuple[int, ...]) -> Fields:
-    """A function, the object whose method it is, and the variables that it was given where it was made."""
+    """A function, the object whose method it is, and the variables that it takes from an enclosing function."""
     if not isinstance(thing, type) and not inspect.isroutine(thing):
         return {"function": _described(thing, of, outer)}
     given: Fields = {}
@@ -145,17 +145,19 @@ def _function(thing: Any, of: str | None, outer: tuple[int, ...]) -> Fields:
     made = getattr(thing, "__func__", thing)
     if isinstance(made, FunctionType):
         for name, cell in zip(made.__code__.co_freevars, made.__closure__ or (), strict=True):
-            with contextlib.suppress(ValueError):  # it has no value yet
+            with contextlib.suppress(ValueError):  # a variable without a value yet
                 given[name] = cell.cell_contents
-        given.pop("__class__", None)  # of super()
-        if "<" in made.__qualname__ and (made.__defaults__ or made.__kwdefaults__):  # these may be variables, too
+        given.pop("__class__", None)  # added by Python for super()
+        if "<" in made.__qualname__ and (
+            made.__defaults__ or made.__kwdefaults__
+        ):  # these may have been variables, too
             given["defaults"] = [made.__defaults__, made.__kwdefaults__]
     said = {name: _brief(each, of or str(getattr(thing, "__module__", None)), outer) for name, each in given.items()}
     return _named("function", thing, of) | ({"given": said} if said else {})
 
 
 def _fields(value: Any, of: str | None, outer: tuple[int, ...]) -> Fields:
-    """What an object says of itself, the fields of a dataclass, or the attributes of another object."""
+    """What the object's method `described` returns, or the fields of a dataclass, or the attributes."""
     kind, say = type(value), getattr(value, "described", None)
     if callable(say):
         return {name: _described(each, None, outer) for name, each in say().items()}
@@ -183,7 +185,7 @@ def _fields(value: Any, of: str | None, outer: tuple[int, ...]) -> Fields:
 
 
 def _brief(value: Any, of: str, outer: tuple[int, ...]) -> Any:
-    """The value as JSON, or a checksum of that if it would fill a page."""
+    """The description of a value, or a checksum of it if it is longer than PAGE characters."""
     found = _described(value, of, outer)
     return found if len(json.dumps(found)) <= PAGE else {"sha256": checksum(found)}
 
@@ -201,7 +203,7 @@ def _array(value: Any) -> Fields:
 
 
 def checksum(value: Any) -> str:
-    """Of the value as it is described."""
+    """A checksum of the description of a value."""
     return _digest(json.dumps(described(value)).encode())
 
 
@@ -210,7 +212,7 @@ def _digest(content: bytes | bytearray) -> str:
 
 
 def path_of(thing: Any) -> str:
-    """Where a class or function is defined, as in `fedawe.algorithms.fedau:FedAU`."""
+    """The module and name of a class or function, as in `fedawe.algorithms.fedau:FedAU`."""
     module = name_of_module(str(getattr(thing, "__module__", None) or ""))
     return f"{module}:{getattr(thing, '__qualname__', repr(thing))}"
 
@@ -224,7 +226,7 @@ def _named(kind: str, thing: Any, of: str | None) -> Fields:
 
 
 def short(value: Any, name: str = "") -> str:
-    """The object in a few characters: its name, and the options that differ from their defaults.
+    """A short text for an object: its name, and the options that differ from their defaults.
 
     >>> from fedawe import FedAU, Sine
     >>> short(FedAU(), "fedau"), short(Sine(gamma=0.2), "sine")
@@ -250,7 +252,7 @@ def _with_options(name: str, options: list[str]) -> str:
     return f"{name}({','.join(options)})" if options else name
 
 
-# Fields that records of earlier versions do not have, by their path, and what these versions did.
+# Fields that records of earlier versions do not have, by their path, and the value that these versions used.
 ADDED = {
     "local.precision": "float32",
     "deployment.config.precision": "float32",
@@ -259,16 +261,16 @@ ADDED = {
 # Fields of a class that earlier versions did not record; a folder without them is accepted.
 UNKNOWN = {
     "fedawe.tasks.classification:Classification": ("data", "parts", "network", "augment", "held_out", "evaluate_on"),
-    "fedawe.tasks.named:NamedTask": ("sha256",),  # of a set that `fedawe data` keeps
+    "fedawe.tasks.named:NamedTask": ("sha256",),  # of a data set that was added with `fedawe data`
     "fedawe.availability.trace:Trace": ("p",),
 }
 
 
 def first_difference(before: Any, now: Any, path: str = "") -> tuple[str, Any, Any] | None:
-    """The first place in which two descriptions differ: its name, and what stands there; None if they are the same."""
+    """The first difference of two descriptions: its path and both values; None if they are equal."""
     if isinstance(before, Mapping) and isinstance(now, Mapping):
         for key in dict.fromkeys((*now, *before)):
-            if key == "title":  # for people; where a file lies does not matter
+            if key == "title":  # only text for people, such as the path of a file
                 continue
             if key not in before and key in UNKNOWN.get(str(before.get("class")), ()):
                 continue

@@ -1,4 +1,4 @@
-"""What a result was made with: versions and hardware."""
+"""The versions and the hardware with which a result was computed."""
 
 import os
 import platform
@@ -9,7 +9,7 @@ import torch
 
 
 def environment() -> dict[str, str | int]:
-    """Versions of what computes, the processor, and the number of cores."""
+    """Versions of the software, the processor, and the number of cores."""
     return {
         "fedawe": version("fedawe"),
         "torch": torch.__version__,

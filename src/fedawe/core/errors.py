@@ -1,4 +1,4 @@
-"""The two kinds of error: a user's mistake is a `UserError` (one line, exit code 2), anything else is a bug of ours."""
+"""Errors: a mistake of the user is a `UserError` (one line, exit code 2); any other exception is a bug in fedawe."""
 
 
 class UserError(ValueError):
@@ -6,4 +6,4 @@ class UserError(ValueError):
 
 
 class Diverged(UserError):
-    """A run whose numbers stopped being finite; says in which round, at which client and with which learning rate."""
+    """A run whose numbers are no longer finite; the message has the round, the client and the learning rate."""

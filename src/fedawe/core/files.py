@@ -1,4 +1,4 @@
-"""Writing files so that a crash leaves the old one or the new one, never half of one; reading npz files safely."""
+"""Write files such that a crash leaves the complete old or the complete new file; read npz files safely."""
 
 import contextlib
 import os
@@ -16,11 +16,11 @@ import numpy.typing as npt
 from fedawe.core.errors import UserError
 
 EXPANDED = 2**30  # bytes that any compressed file may take in memory
-EXPANSION = 10  # times its own size that a large one may take
+EXPANSION = 10  # a larger compressed file may take this many times its own size
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """The whole content appears under `path` at once, on the disk, or not at all."""
+    """Write the file `path` such that after a crash it has either its old or its whole new content on the disk."""
     part = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.part")
     try:
         with part.open("wb") as file:
@@ -34,7 +34,7 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Removes the files and folders that a process which was killed while writing has left."""
+    """Remove the temporary files and folders of processes that were killed while writing."""
     for part in list(folder.rglob(".*.part")):
         if part.is_dir() and not part.is_symlink():
             shutil.rmtree(part)
@@ -43,14 +43,14 @@ def remove_unfinished(folder: Path) -> None:
 
 
 def as_folder(given: Any, name: str) -> Path:
-    """What a caller gives as the path of a folder; refused if it is something else."""
+    """The path of a folder given by a caller; refuses a value that is not a path."""
     if not isinstance(given, str | os.PathLike):
         raise UserError(f"{name} is {given!r}; expected the path of a folder, as in 'runs/x'")
     return Path(given)
 
 
 def new_folder(path: Path) -> Path:
-    """The folder, made if need be."""
+    """The folder, created if it does not exist."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -59,14 +59,14 @@ def new_folder(path: Path) -> Path:
 
 
 def existing_file(path: Path) -> Path:
-    """The path, if a file is there."""
+    """The path; refused if there is no file."""
     if not path.is_file():
         raise UserError(f"{path}: {'is a folder, not a file' if path.is_dir() else 'no such file'}")
     return path
 
 
 def read_npz(path: Path) -> dict[str, npt.NDArray[Any]]:
-    """All arrays of an npz file; nothing in it is ever executed, and what would fill the memory is not expanded."""
+    """All arrays of an npz file. Pickles are not loaded, and a file that would fill the memory is refused."""
     existing_file(path)
     try:
         with path.open("rb") as raw:
@@ -78,14 +78,14 @@ def read_npz(path: Path) -> dict[str, npt.NDArray[Any]]:
                 return {name: np.asarray(file[name]) for name in file}
     except UserError:
         raise
-    except Exception as error:  # whatever a damaged archive makes zipfile, zlib or numpy raise
+    except Exception as error:  # zipfile, zlib and numpy raise many kinds for a damaged file
         raise UserError(f"{path}: cannot be read as npz ({brief(error)})") from None
 
 
 def check_expansion(path: Path, size: int, instead: str) -> None:
-    """Refuses a compressed file that takes `size` bytes in memory, out of all proportion to its own size.
+    """Refuses a compressed file whose size in memory, `size` bytes, is far larger than the file.
 
-    A small file can claim any size; a file that is large itself is known to whoever gives it.
+    Such a file may be damaged or malicious, and reading it could fill the memory.
     """
     own = path.stat().st_size
     largest = max(EXPANDED, EXPANSION * own)
@@ -97,14 +97,14 @@ def check_expansion(path: Path, size: int, instead: str) -> None:
 
 
 def brief(error: BaseException) -> str:
-    """What an error says, in one line of limited length."""
+    """The message of an error, in one line of limited length."""
     said = (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
     return " ".join(said.split())[:200]
 
 
 @contextlib.contextmanager
-def panics_unheard() -> Iterator[None]:
-    """Damaged files make threads of polars panic, which write about it at length on the process's own stderr."""
+def stderr_silenced() -> Iterator[None]:
+    """Discard what is written to stderr: on damaged files, threads of polars write long messages to it."""
     sys.stderr.flush()
     kept = os.dup(2)
     try:

@@ -1,4 +1,4 @@
-"""How much memory there is, and refusing in advance what would not fit."""
+"""The amount of free memory, and a check before large allocations."""
 
 import os
 import sys
@@ -6,13 +6,15 @@ from pathlib import Path
 
 from fedawe.core.errors import UserError
 
-MOST = 10**9  # rounds, clients, steps, samples of a batch: a larger number is a slip of the pen
-LARGEST = 1e30  # rates, weights, norms: far within what float32 can hold
+MOST = 10**9  # rounds, clients, steps, samples of a batch; a larger number is taken for a typing error
+LARGEST = 1e30  # of rates, weights and norms; well below the largest float32
 
 
 def free_memory() -> int | None:
-    """Bytes that can be had without swapping and within the limit of this process (`ulimit -v`); None where the system
-    does not say."""
+    """Bytes that can be allocated without swapping and within the limit of this process (`ulimit -v`).
+
+    All physical memory if the system does not say how much is free; None if it does not say that either.
+    """
     meminfo = Path("/proc/meminfo")
     if meminfo.exists():
         lines = dict(line.split(":", 1) for line in meminfo.read_text(encoding="ascii").splitlines())
@@ -25,7 +27,7 @@ def free_memory() -> int | None:
 
 
 def _allowed() -> int:
-    """Bytes of address space that this process may still ask for, on Linux."""
+    """Bytes of address space that this process may still allocate, on Linux."""
     import resource
 
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
@@ -34,7 +36,7 @@ def _allowed() -> int:
 
 
 def in_bytes(count: int) -> str:
-    """A number of bytes, for people.
+    """A number of bytes as text, in GB.
 
     >>> in_bytes(9_300_000_000), in_bytes(1_500_000)
     ('9.3 GB', '0.0 GB')
@@ -43,7 +45,7 @@ def in_bytes(count: int) -> str:
 
 
 def check_room(what: str, needed: int, instead: str) -> None:
-    """Refuses something that needs more memory than is free."""
+    """Refuses an allocation of more memory than is free."""
     free = free_memory()
     if free is not None and needed > free:
         raise UserError(f"{what} would take {in_bytes(needed)} of memory; {in_bytes(free)} are free: {instead}")

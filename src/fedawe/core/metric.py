@@ -1,4 +1,4 @@
-"""A number that evaluations have: what it is called, how it is printed, and whether more of it is better."""
+"""Metrics: the name of a number in evaluations, how it is printed, and whether a higher value is better."""
 
 import math
 from collections.abc import Iterable
@@ -9,7 +9,7 @@ from fedawe.core.errors import UserError
 
 Better = Literal["higher", "lower"]
 SMALL, LARGE = 1e-6, 1e9  # numbers below and from there on are printed with an exponent
-RESERVED = (  # what records and tables have beside metrics
+RESERVED = (  # names of other fields and columns in records and tables
     *("active", "algorithm", "availability", "classes", "clients", "crc", "finished", "folder", "kind", "label"),
     *("name", "round", "rounds", "seed", "status", "task"),
 )
@@ -17,11 +17,11 @@ RESERVED = (  # what records and tables have beside metrics
 
 @dataclass(frozen=True)
 class Metric:
-    """A number that evaluations have.
+    """A number in evaluations.
 
-    name     the key under which an evaluation has it
-    title    what people read; by default the name with spaces
-    better   whether a higher or a lower value is better; None for a diagnostic, by which nothing is ever ranked
+    name     its key in an evaluation
+    title    its name in tables and figures; by default the name with spaces
+    better   whether a higher or a lower value is better; None for a diagnostic, which is never used for ranking
     unit     printed after the number; "%" is for a share of 1, which is printed in percent
     decides  whether algorithms are ranked by it unless another metric is asked for
 
@@ -47,7 +47,7 @@ class Metric:
 
     @property
     def share(self) -> bool:
-        """Whether it is a share of 1, printed in percent."""
+        """Whether the number is a share of 1, printed in percent."""
         return self.unit == "%"
 
     @property
@@ -61,9 +61,9 @@ class Metric:
         return f"{self.title} ({self.unit})" if self.unit else self.title
 
     def show(self, value: float, *, sign: bool = False, like: float | None = None) -> str:
-        """The number without its unit: two decimals of a percent, or as many as four figures of `like` have.
+        """The number as text without its unit: percent with two decimals, others with four significant digits.
 
-        What is very small or very large has an exponent.
+        The number of decimals is that of `like`, if given. Very small and very large numbers have an exponent.
 
         >>> accuracy, distance = Metric("test_accuracy", unit="%"), Metric("distance", better="lower")
         >>> accuracy.show(0.81337), accuracy.show(-0.0042, sign=True)
@@ -82,7 +82,7 @@ class Metric:
         return f"{100 * value if self.share else value:{'+' if sign else ''}{form}}".replace("-", "−")
 
     def plain(self, value: float | None) -> float | None:
-        """The number behind what is printed, for a CSV."""
+        """The number for a CSV: in percent if it is printed so, with six significant digits."""
         return None if value is None else float(f"{100 * value if self.share else value:.6g}")
 
     @classmethod
@@ -95,7 +95,7 @@ class Metric:
 
 
 def as_metrics(found: Any, where: str) -> tuple[Metric, ...]:
-    """What a class declares as its metrics; refused if it is anything else, as one metric without a comma after it."""
+    """The metrics that a class declares; refused if they are not a tuple of metrics, such as one without a comma."""
     several = isinstance(found, list | tuple)
     if odd := [each for each in (found if several else [found]) if not several or not isinstance(each, Metric)]:
         raise UserError(
@@ -104,12 +104,12 @@ def as_metrics(found: Any, where: str) -> tuple[Metric, ...]:
         )
     names = [each.name for each in found]
     if twice := [name for name in names if names.count(name) > 1]:
-        raise UserError(f"{where} has two metrics that are called {twice[0]}; give each a name of its own")
+        raise UserError(f"{where} has two metrics that are called {twice[0]}; give each its own name")
     return tuple(found)
 
 
 def check_names(names: Iterable[str], where: str) -> None:
-    """Refuses names of metrics under which records and tables have something else."""
+    """Refuses names of metrics that records and tables use for other fields."""
     for name in names:
         if name in RESERVED or f"_{name}".endswith("_seconds"):
             raise UserError(

@@ -1,4 +1,4 @@
-"""One look per algorithm, for pages and figures alike: colours that everybody can tell apart, and dashes besides."""
+"""One look per algorithm in pages and figures: colours that colour-blind readers can tell apart, and dashes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ class Look:
     dash: Dash = "solid"
 
 
-# By class. The order is that in which other algorithms take the looks that are free.
+# By class. Algorithms of other classes get the looks that are not used, in this order.
 LOOKS = {
     "fedawe.algorithms.fedawe:FedAWE": Look("#d55e00", "#ff7f32"),
     "fedawe.algorithms.fedavg_known:FedAvgKnown": Look("#1f4fd8", "#3d6dff", "dash"),
@@ -31,9 +31,10 @@ LOOKS = {
 
 
 def looks(kinds: Mapping[str, str]) -> dict[str, Look]:
-    """The look of every label, from its class: the first of a class that has a look gets it, others what is free.
+    """The look of every label, from its class: the first label of a class in LOOKS gets the look of the class.
 
-    When all colours are taken they are used again with other dashes, so that 32 labels have looks of their own.
+    All other labels get looks that are not used yet. When all colours are used, they are used again with other dashes,
+    so that 32 labels have different looks.
 
     >>> found = looks({"mine": "my.rules:Mine", "FedAWE": "fedawe.algorithms.fedawe:FedAWE"})
     >>> found["FedAWE"].light, found["mine"].light
@@ -53,5 +54,5 @@ def looks(kinds: Mapping[str, str]) -> dict[str, Look]:
 
 
 def _turned(look: Look, turn: int) -> Look:
-    """The same colour with another dash."""
+    """The same colours with another kind of line."""
     return replace(look, dash=DASHES[(DASHES.index(look.dash) + turn) % len(DASHES)])

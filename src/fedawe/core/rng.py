@@ -1,4 +1,4 @@
-"""Random numbers addressed by name, so that a run is the same on any engine, any number of workers, after any crash."""
+"""Named random numbers, so that a run is the same on any engine, with any number of workers and after any crash."""
 
 import hashlib
 import operator
@@ -12,7 +12,7 @@ KEY = struct.Struct("<QQ")
 
 
 def rng(seed: int, *path: int | str) -> np.random.Generator:
-    """The generator called `path` under `seed`: nothing that was drawn before, elsewhere or by others changes it.
+    """The generator named `path` under `seed`; its numbers do not depend on what any other generator has drawn.
 
     >>> rng(0, "batch", 7, 3).integers(100, size=4).tolist()
     [91, 82, 32, 14]
@@ -24,9 +24,10 @@ def rng(seed: int, *path: int | str) -> np.random.Generator:
 
 
 def streams(seed: int, *path: int | str, last: Iterable[int | tuple[int, ...]]) -> Iterator[np.random.Generator]:
-    """`rng(seed, *path, i)`, or `rng(seed, *path, i, j)`, for every i or (i, j) of `last`: one generator with new keys.
+    """`rng(seed, *path, i)`, or `rng(seed, *path, i, j)`, for every i or (i, j) of `last`.
 
-    Several times as fast as making them anew; take what you need from one before you ask for the next.
+    One generator object gets new keys, which is several times as fast as new objects. Draw all numbers that you need
+    before you ask for the next one.
 
     >>> [int(one.integers(100)) for one in streams(0, "batch", 7, last=[3, 4])] == [
     ...     int(rng(0, "batch", 7, i).integers(100)) for i in (3, 4)
@@ -35,7 +36,7 @@ def streams(seed: int, *path: int | str, last: Iterable[int | tuple[int, ...]]) 
     """
     philox = np.random.Philox(key=0)
     generator, start = np.random.Generator(philox), _encode(seed, path)
-    # The state of a new generator, in tuples: numpy takes arrays too, but is slower to read them.
+    # The state of a new generator, with tuples, which numpy reads faster than arrays.
     words = {"counter": (0, 0, 0, 0), "key": (0, 0)}
     blank: Any = {**philox.state, "state": words, "buffer": (0, 0, 0, 0)}
     for i in last:

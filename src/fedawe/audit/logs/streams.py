@@ -12,7 +12,7 @@ import polars as pl
 
 from fedawe.audit.logs.findings import shown
 from fedawe.core.errors import UserError
-from fedawe.core.files import panics_unheard
+from fedawe.core.files import stderr_silenced
 
 LONGEST = 2**25  # characters of a line
 
@@ -93,7 +93,7 @@ def batches(frame: pl.LazyFrame, path: Path, size: int) -> Iterator[pl.DataFrame
 def said_plainly(path: Path) -> Iterator[None]:
     """What polars says of a file that it cannot read becomes one line, a panic included."""
     try:
-        with panics_unheard() if path.suffix in (".parquet", ".pq", ".zst") else contextlib.nullcontext():
+        with stderr_silenced() if path.suffix in (".parquet", ".pq", ".zst") else contextlib.nullcontext():
             yield
     except pl.exceptions.PanicException:
         raise UserError(f"{path}: cannot be read (it is damaged, or a part of it is missing)") from None

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedawe.core.errors import UserError
-from fedawe.core.files import brief, check_expansion, existing_file, panics_unheard
+from fedawe.core.files import brief, check_expansion, existing_file, stderr_silenced
 from fedawe.core.rng import rng
 from fedawe.tasks.data.arrays import Array, class_numbers, client_names, from_arrays, listed
 from fedawe.tasks.data.labelled import Data
@@ -93,7 +93,7 @@ def _frame(path: Path) -> "pl.DataFrame":
 def _polars(path: Path, read: Callable[[], Any]) -> Any:
     """What polars reads; a damaged file can make it panic, which is no Exception."""
     try:
-        with panics_unheard():
+        with stderr_silenced():
             return read()
     except (Exception, pl.exceptions.PanicException) as error:
         raise UserError(f"{path}: cannot be read ({brief(error)})") from None
