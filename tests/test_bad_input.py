@@ -240,7 +240,7 @@ def test_a_recorded_trace_must_fit(monkeypatch, capsys, tmp_path):
         ("--clients 4", "t.npz has 3 clients; asked for were 4"),
         ("--rounds 6", "the recorded trace has 5 rounds; asked for were 6"),
         ("--p 0.5", "p has no meaning for a recorded trace"),
-        ("--round-seconds 10", "t.npz: round_seconds is 10, but the trace is one of rounds and not of intervals in"),
+        ("--round-seconds 10", "t.npz: round_seconds is 10, but the trace has rounds and not intervals in seconds"),
         ("--algorithms fedavg-known", "fedavg-known needs the probabilities of every round, which a recorded"),
     ):
         code, line = fedawe_says(monkeypatch, capsys, "run", "--dynamics", "t.npz", *flags.split())

@@ -360,7 +360,7 @@ def test_a_bad_line_is_refused_with_its_file_and_its_number(tmp_path: Path, text
         (INTERVALS_HEAD + "3,0,1\n", {"clients": 3, "round_seconds": 1}, ":2: client 3 is unknown"),
         (INTERVALS_HEAD + "0,0,10\n", {}, "length of a round; received None"),
         (INTERVALS_HEAD + "0,0,10\n", {"round_seconds": 0}, "length of a round; received 0"),
-        ("round,client\n0,0\n", {"round_seconds": 5}, "round_seconds is 5, but the trace is one of rounds"),
+        ("round,client\n0,0\n", {"round_seconds": 5}, "round_seconds is 5, but the trace has rounds"),
         (INTERVALS_HEAD + "0,0,10\n", {"round_seconds": -1.0}, "length of a round; received -1"),
         (INTERVALS_HEAD + "0,0,10\n", {"round_seconds": float("nan")}, "length of a round; received nan"),
         (ROUNDS_HEAD, {}, "empty"),
@@ -483,7 +483,7 @@ def test_what_is_unknown_stays_unknown_and_counts_as_unavailable(tmp_path: Path)
     known.save(tmp_path / "known.csv")
     np.savez(tmp_path / "nan.npz", on=np.array([[1.0, np.nan], [0.0, 1.0]]))
     assert fedawe.Trace.load(tmp_path / "nan.npz").known is not None
-    with pytest.raises(fedawe.UserError, match=r"no place in \.csv"):
+    with pytest.raises(fedawe.UserError, match=r"\.csv cannot store unknown availability"):
         trace.save(tmp_path / "t.csv")
     with pytest.raises(fedawe.UserError, match="known must be booleans"):
         trace.knowing(np.ones((1, 2), dtype=bool))

@@ -1,4 +1,4 @@
-"""Who is available when: dynamics, traces, and dynamics fitted to a trace."""
+"""Availability of clients over time: dynamics, traces, and dynamics fitted to a trace."""
 
 from fedawe.availability.dynamics import (
     DYNAMICS,

@@ -1,4 +1,4 @@
-"""What time it is in a round, and lengths of time as people write them."""
+"""The time of day of a round, and lengths of time as text."""
 
 import re
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ def seconds(text: str, what: str = "a length of time") -> float:
 
 
 def known_timezone(name: str) -> str:
-    """The name, if there is such a time zone."""
+    """The name; refused if there is no such time zone."""
     try:
         pl.Series([0]).cast(pl.Datetime("us")).dt.replace_time_zone(name)
     except pl.exceptions.PolarsError:
@@ -40,10 +40,10 @@ def known_timezone(name: str) -> str:
 
 @dataclass(frozen=True)
 class Clock:
-    """Round t begins `t round_seconds` after `start`; hours and days are those of the time zone.
+    """A clock on which round t begins t * round_seconds after `start`; hours and days are those of the time zone.
 
-    start is in seconds since 1970 (UTC), or None where only time since the beginning is known: then round 0 begins a
-    day, and hours count from there, whatever the time zone.
+    start is in seconds since 1970 (UTC), or None if only the time since the beginning is known. Then round 0 begins at
+    the start of a day, for every time zone.
     """
 
     round_seconds: float
@@ -61,29 +61,29 @@ class Clock:
         return moments if self.start is None else moments.dt.convert_time_zone(self.timezone)
 
     def hours(self, rounds: int) -> npt.NDArray[np.int64]:
-        """The hour of the day, 0 to 23, in which each of the first rounds begins, [T]."""
+        """The hour of the day, from 0 to 23, in which each of the first rounds begins, [T]."""
         return self._local(np.arange(rounds)).dt.hour().cast(pl.Int64).to_numpy()
 
     def days(self, rounds: int) -> npt.NDArray[np.int64]:
-        """The day, counted from that of round 0, on which each of the first rounds begins, [T]."""
+        """The day on which each of the first rounds begins, counted from the day of round 0, [T]."""
         days = self._local(np.arange(rounds)).dt.date().to_physical().cast(pl.Int64).to_numpy()
         return np.asarray(days - days[0])
 
-    def on_the_wall(self, first: int) -> "Clock":
-        """This clock with round 0 at the moment when clocks on the wall show `first` (seconds since 1970-01-01)."""
+    def at_local_time(self, first: int) -> "Clock":
+        """This clock with round 0 at the local time `first`, given as seconds from 1970-01-01 00:00 local time."""
         shown = pl.Series([first * 1_000_000]).cast(pl.Datetime("us"))
         at = None
-        while at is None:  # an hour that clocks skip has no such moment; the next has
+        while at is None:  # a local time that is skipped in spring does not exist; one hour later does
             at = shown.dt.replace_time_zone(self.timezone, ambiguous="earliest", non_existent="null").dt.epoch("us")[0]
             shown = shown.dt.offset_by("1h")
         return Clock(self.round_seconds, at / 1e6, self.timezone)
 
-    def wall(self, rounds: int) -> npt.NDArray[np.int64]:
-        """What clocks on the wall show when each of the first rounds begins, in whole seconds since 1970-01-01, [T]."""
+    def local_times(self, rounds: int) -> npt.NDArray[np.int64]:
+        """The local time at which each of the first rounds begins, in whole seconds from 1970-01-01 00:00, [T]."""
         return self._local(np.arange(rounds)).dt.replace_time_zone(None).dt.epoch("s").to_numpy()
 
     def when(self, t: int) -> str:
-        """When round t begins, in words.
+        """The time at which round t begins, as text.
 
         >>> Clock(600, start=0.0, timezone="Europe/Berlin").when(3)
         '1970-01-01 01:30'
@@ -96,7 +96,7 @@ class Clock:
         return f"day {int(t * self.round_seconds // 86400)}, {local:%H:%M}"
 
     def lasting(self, rounds: float) -> str:
-        """So many rounds as a length of time.
+        """The length of a number of rounds, as text.
 
         >>> Clock(600).lasting(3), Clock(600).lasting(15), Clock(600).lasting(1000)
         ('30 min', '2.5 h', '6.9 days')

@@ -1,6 +1,6 @@
 """Traces as CSV: `round,client` lines, or `client,start,end` intervals in seconds. Every error names file and line.
 
-`rounds_of` is how intervals become rounds, here and where logs are read (fedawe.audit.logs).
+`rounds_of` converts intervals to rounds, for these files and for logs (fedawe.audit.logs).
 """
 
 import csv
@@ -20,7 +20,7 @@ from fedawe.core.memory import MOST, check_room
 
 Ints = npt.NDArray[np.int64]
 MICROSECONDS = 1_000_000
-SIZE = "# rounds={} clients={}"  # first line of what we write: a last empty round has no line of its own
+SIZE = "# rounds={} clients={}"  # first line of the files written here; empty rounds at the end have no line
 
 
 def to_csv(on: Mask) -> str:
@@ -30,7 +30,7 @@ def to_csv(on: Mask) -> str:
 
 
 def read_csv(path: Path, round_seconds: float | None, rounds: int | None, clients: int | None) -> Mask:
-    """The trace [T, m] in the file; what the call says of its size goes before what the file says."""
+    """The trace [T, m] in the file; sizes given in the call replace those in the file."""
     lines = _lines(path)
     number, header = next(lines, (1, []))
     if header and header[0].startswith("# rounds="):
@@ -53,18 +53,18 @@ def read_csv(path: Path, round_seconds: float | None, rounds: int | None, client
 
 
 def check_no_seconds(path: Path, round_seconds: float | None) -> None:
-    """Refuses the length of a round for a trace whose rounds are counted."""
+    """Refuses the length of a round for a trace that is given round by round."""
     if round_seconds is not None:
         raise UserError(
-            f"{path}: round_seconds is {round_seconds:g}, but the trace is one of rounds and not of intervals in "
-            "seconds; omit it (--round-seconds)"
+            f"{path}: round_seconds is {round_seconds:g}, but the trace has rounds and not intervals in seconds; omit "
+            "round_seconds (--round-seconds)"
         )
 
 
 def _lines(path: Path) -> Iterator[tuple[int, list[str]]]:
     """The non-empty lines as (line number, fields)."""
     try:
-        with path.open(newline="", encoding="utf-8-sig") as file:  # some programs begin a file with a mark
+        with path.open(newline="", encoding="utf-8-sig") as file:  # some programs write a byte order mark
             reader = csv.reader(file)
             for fields in reader:
                 if fields:
@@ -99,8 +99,11 @@ def rounds_of(start: Ints, end: Ints, origin: int, length: int) -> tuple[Ints, I
 
 
 def available(client: Ints, begin: Ints, end: Ints, nobody: Mask) -> Mask:
-    """Clients in their rounds [begin, end), which must not overlap; `nobody` [T + 1, m] of False is used up."""
-    step = nobody.view(np.int8)  # +1 where a stretch begins, -1 where one ends
+    """The trace of clients that are available in rounds [begin, end), which must not overlap.
+
+    `nobody` [T + 1, m], all False, is overwritten and is the memory of the result.
+    """
+    step = nobody.view(np.int8)  # +1 where a client's rounds begin, -1 where they end
     some = begin < end
     np.add.at(step, (begin[some], client[some]), 1)
     np.add.at(step, (end[some], client[some]), -1)
@@ -111,7 +114,7 @@ def available(client: Ints, begin: Ints, end: Ints, nobody: Mask) -> Mask:
 def _from_intervals(
     path: Path, lines: Iterator[tuple[int, list[str]]], seconds: float, rounds: int | None, clients: int | None
 ) -> Mask:
-    """Clients are those of the file, by increasing number, unless `clients` says how many there are."""
+    """The trace [T, m]; without `clients`, columns are the clients in the file, by increasing number."""
     length = _microseconds(Decimal(repr(float(seconds))))
     if length < 1:
         raise UserError(f"{path}: a round of {seconds:g} s is too short; expected a microsecond or more")
@@ -155,7 +158,7 @@ def _whole(field: str, what: str, path: Path, number: int) -> int:
 
 
 def _nobody(path: Path, rounds: int, clients: int) -> Mask:
-    """Room for the trace, unless one line of a small file claims more of it than anybody would mean."""
+    """An empty trace; refused if a small file claims a size that is far too large, or if there is no memory."""
     check_expansion(
         path,
         rounds * clients,
@@ -166,7 +169,7 @@ def _nobody(path: Path, rounds: int, clients: int) -> Mask:
 
 
 def _seconds(field: str, what: str, path: Path, number: int) -> int:
-    """Seconds as they are written, in microseconds: 2.1 is seven times 0.3, which no two floats are."""
+    """Decimal seconds in microseconds, without floats: in floats, 2.1 is not seven times 0.3."""
     try:
         value = float(field)
     except ValueError:

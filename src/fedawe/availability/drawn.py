@@ -1,4 +1,4 @@
-"""A trace that is drawn: any round of it when it is asked for, so that it need not be held as a whole."""
+"""A drawn trace whose rounds are drawn on demand, so that it need not be in memory as a whole."""
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -10,7 +10,7 @@ import torch
 from fedawe.availability.dynamics import Array, Dynamics, Mask, chances
 from fedawe.core.errors import UserError
 
-SAMPLED = 64  # rounds from which the needs of a long trace are estimated
+SAMPLED = 64  # rounds from which rates and sizes of a long trace are estimated
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,10 +21,10 @@ class Drawn:
     base: Array
     rounds: int
     seed: int
-    _newest: dict[int, Mask] = field(default_factory=dict, repr=False)  # the one that was asked for last
+    _newest: dict[int, Mask] = field(default_factory=dict, repr=False)  # the round that was drawn last
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without what another process can draw again."""
+        """The state for pickle, without the round that was drawn last."""
         return {**self.__dict__, "_newest": {}}
 
     @property
@@ -33,18 +33,20 @@ class Drawn:
         return self.rounds, len(self.base)
 
     def first(self, rounds: int) -> "Drawn":
-        """The first rounds of it."""
+        """The first rounds of this trace."""
         return replace(self, rounds=rounds, _newest={})
 
     @cached_property
     def _looks_back(self) -> bool:
-        """Whether a round depends on the one before. Dynamics that do not say so are taken at their word only where
-        they draw as every other does."""
+        """Whether a round depends on the one before.
+
+        Dynamics with their own `available` say this in `looks_back`; if they do not say it, a dependence is assumed.
+        """
         own = getattr(type(self.dynamics), "available", Dynamics.available)
         return own is not Dynamics.available and bool(getattr(self.dynamics, "looks_back", True))
 
     def row(self, t: int) -> Mask:
-        """Who is available in round t, [m]. Where rounds depend on those before, those are drawn first."""
+        """Whether each client is available in round t, [m]; the rounds on which t depends are drawn first."""
         if t not in self._newest:
             last = next(iter(self._newest), -1)
             first = t if not self._looks_back else last + 1 if last < t else 0
@@ -57,7 +59,7 @@ class Drawn:
         return self._newest[t]
 
     def _draw(self, t: int, before: Mask | None) -> Mask:
-        # An object that has nothing but `probabilities` is drawn independently, round by round.
+        # If an object has only `probabilities`, all rounds and clients are drawn independently.
         available = getattr(type(self.dynamics), "available", Dynamics.available)
         row = np.empty(len(self.base), dtype=bool)
         found = available(self.dynamics, self.seed, t, self.base, before)
@@ -81,11 +83,11 @@ class Drawn:
         return self.rounds
 
     def __getitem__(self, t: int) -> torch.Tensor:
-        """The probabilities of round t, [m] float64: a table [T, m] of which only one row is ever there."""
+        """The probabilities of round t, [m] float64."""
         return torch.from_numpy(np.array(chances(self.dynamics, t, self.base)))
 
     def probabilities(self) -> Array:
-        """Those of all rounds, [T, m]."""
+        """The probabilities of all rounds, [T, m]."""
         return chances(self.dynamics, np.arange(self.rounds), self.base)
 
     def _sampled(self) -> list[int]:
@@ -94,7 +96,7 @@ class Drawn:
 
     @cached_property
     def rates(self) -> Array:
-        """How often each client is available, estimated from some rounds, [m]."""
+        """The share of rounds in which each client is available, estimated from some rounds, [m]."""
         rounds = self._sampled()
         total = np.zeros(len(self.base))
         for t in rounds:
@@ -103,7 +105,10 @@ class Drawn:
 
     @cached_property
     def most(self) -> int:
-        """How many clients are available in a round at most: estimated from some rounds, with six deviations."""
+        """An estimate of the largest number of available clients in a round.
+
+        It is the largest expected number in the sampled rounds plus six standard deviations.
+        """
         mean = max(float(self[t].sum()) for t in self._sampled())
         return min(len(self.base), int(np.ceil(mean + 6 * np.sqrt(mean))))
 

@@ -1,8 +1,8 @@
-"""How likely each client is to be available, round by round: p_i^t = p_i f_i(t).
+"""Dynamics: the probability p_i^t = p_i f_i(t) that client i is available in round t.
 
 The paper's four dynamics (Stationary, Staircase, Sine, InterleavedSine), two of related work (Markov, Cyclic), outages
-that many clients share (Outages), and the paper's rule for p_i. m clients, t the round from 0. Probabilities are numpy
-arrays (torch in, torch out).
+that groups of clients share (Outages), and the paper's rule for p_i. m clients, t the round from 0. Probabilities are
+numpy arrays, or torch tensors if p is one.
 """
 
 from abc import ABC, abstractmethod
@@ -16,18 +16,18 @@ import torch
 from fedawe.core.errors import UserError
 from fedawe.core.rng import rng
 
-LARGEST = 1e15  # of any option of dynamics: such a number of rounds is never reached
+LARGEST = 1e15  # of any option of dynamics; no run has so many rounds
 Array = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 
 
 class Dynamics(ABC):
-    """A model of availability: subclass it with `trajectory` to add your own.
+    """A model of availability; for your own, derive a class with the method `trajectory`.
 
-    name                 what the command line calls it; by default the name of the class in lower case
+    name                 its name on the command line; by default the name of the class in lower case
     independent_rounds   whether the availability of a client in different rounds is independent
     independent_clients  whether the availability of different clients is independent
-    looks_back           whether an `available` of its own reads `before`; if not, any round can be drawn by itself
+    looks_back           whether its own method `available` reads `before`; if not, any round can be drawn by itself
     """
 
     name = ""
@@ -53,13 +53,17 @@ class Dynamics(ABC):
         return torch.as_tensor(out, dtype=p.dtype, device=p.device) if isinstance(p, torch.Tensor) else out
 
     def available(self, seed: int, t: int, p: Array, before: Mask | None) -> Mask:
-        """Which clients are available in round t [m]; `before` says so of round t-1, and only Markov reads it."""
+        """Whether each client is available in round t, [m].
+
+        `before` is the same for round t-1, or None if that round was not drawn. It is always given, except in round 0,
+        if `looks_back` is true.
+        """
         del before
         return rng(seed, "availability", t).random(len(p)) < chances(self, t, p)
 
 
 def chances(dynamics: Any, t: Any, p: Array) -> Array:
-    """The probabilities that dynamics, perhaps of the user's own, give in round t [m] or rounds t [T, m], checked."""
+    """The checked probabilities of any dynamics in round t, [m], or in rounds t, [T, m]."""
     found, shape = dynamics.probabilities(t, p), (*np.shape(t), len(p))
     try:
         out: Array = np.asarray(found, dtype=np.float64)
@@ -80,7 +84,7 @@ def chances(dynamics: Any, t: Any, p: Array) -> Array:
 
 
 def _numbers(dynamics: Any, found: Any, shape: tuple[int, ...]) -> Array:
-    """What a `trajectory` returned, one number per client; its shape may be one that numpy broadcasts."""
+    """The result of a method `trajectory`, broadcast to one number per client; refused if that is impossible."""
     try:
         return np.broadcast_to(np.asarray(found, dtype=np.float64), shape)
     except (TypeError, ValueError):
@@ -92,7 +96,7 @@ def _numbers(dynamics: Any, found: Any, shape: tuple[int, ...]) -> Array:
 
 
 def as_probabilities(p: Any) -> Array:
-    """p [m] as float64; NaN and anything that is not a vector of numbers are refused, values outside [0, 1] are not."""
+    """p [m] as float64; refuses NaN and anything that is not a vector of numbers, but not values outside [0, 1]."""
     try:
         base = np.asarray(p.detach().cpu() if isinstance(p, torch.Tensor) else p, dtype=np.float64)
     except (TypeError, ValueError) as error:
@@ -106,7 +110,7 @@ def as_probabilities(p: Any) -> Array:
 
 
 def as_base_probabilities(p: Any) -> Array:
-    """p [m] as float64, where it is what a user says: refused outside [0, 1]."""
+    """p [m] from a user, as float64; values outside [0, 1] are refused."""
     base = as_probabilities(p)
     wrong = np.flatnonzero((base < 0) | (base > 1))
     if len(wrong):
@@ -116,7 +120,7 @@ def as_base_probabilities(p: Any) -> Array:
 
 @dataclass(frozen=True)
 class Stationary(Dynamics):
-    """f_i(t) = 1: probabilities do not change.
+    """f_i(t) = 1: the probabilities do not change over time.
 
     >>> Stationary().probabilities(7, [0.5, 0.1])
     array([0.5, 0.1])
@@ -161,7 +165,7 @@ class Sine(Dynamics):
         _check("period", self.period, at_least=1)
 
     def trajectory(self, t: npt.NDArray[np.int64], p: Array) -> Array:
-        # t mod period: every period has bit for bit the same values, however long the run.
+        # t mod period, so that every period has bit for bit the same values.
         return (self.gamma * np.sin(2 * np.pi * (t % self.period) / self.period) + (1 - self.gamma)) * p
 
 
@@ -190,10 +194,10 @@ class InterleavedSine(Dynamics):
 
 @dataclass(frozen=True)
 class Markov(Dynamics):
-    """On/off chains: P(off -> on) = q and P(on -> off) = q (1/p - 1), both divided by the latter where it exceeds 1.
+    """Markov chains: P(off -> on) = q and P(on -> off) = q (1/p - 1), both divided by the latter if that exceeds 1.
 
-    A client is unavailable for 1/q rounds on average and then available for p / (q (1 - p)). In every round it is
-    available with probability p.
+    If it does not, a client is unavailable for 1/q rounds on average and then available for p / (q (1 - p)) rounds. In
+    every round it is available with probability p.
     """
 
     independent_rounds = False
@@ -216,9 +220,9 @@ class Markov(Dynamics):
 
 @dataclass(frozen=True)
 class Cyclic(Dynamics):
-    """Every client is available for max(1, round(period p)) rounds of a period, from a random phase on.
+    """Every client is available for max(1, round(period p)) rounds of every period, with a random phase.
 
-    It is unavailable for the rest of the period, which is at least one round.
+    It is unavailable for the rest of the period; if nothing is left of the period, for one more round.
     """
 
     independent_rounds = False
@@ -234,7 +238,7 @@ class Cyclic(Dynamics):
         return on, np.maximum(1, self.period - on)
 
     def trajectory(self, t: npt.NDArray[np.int64], p: Array) -> Array:
-        on, off = self._on_and_off(p)  # over the random phase every round is alike
+        on, off = self._on_and_off(p)  # the phase is random, so all rounds are alike
         return on / (on + off) * np.ones_like(t)
 
     def available(self, seed: int, t: int, p: Array, before: Mask | None) -> Mask:
@@ -246,10 +250,10 @@ class Cyclic(Dynamics):
 
 @dataclass(frozen=True)
 class Outages(Dynamics):
-    """Outages that clients share: client i is in group i mod `groups`, and a group loses coverage together.
+    """Outages of groups of clients: client i is in group i mod `groups`.
 
-    In every round an outage of a group begins with probability `rate` and lasts `length` rounds, and no client of the
-    group is available meanwhile; otherwise client i is available with probability p_i. Outages may overlap.
+    In every round an outage of a group begins with probability `rate` and lasts `length` rounds. Meanwhile no client of
+    the group is available; otherwise client i is available with probability p_i. Outages may overlap.
     """
 
     independent_rounds = False
@@ -259,7 +263,7 @@ class Outages(Dynamics):
     groups: int = 5
     rate: float = 0.02
     length: int = 10
-    # (seed, t) that was asked for last -> the last round until t in which an outage of each group began        [groups]
+    # (seed, t) of the round drawn last -> the last round up to t in which an outage of each group began        [groups]
     _newest: dict[tuple[int, int], npt.NDArray[np.int64]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -282,8 +286,10 @@ class Outages(Dynamics):
         return np.asarray(there & ~out[np.arange(len(p)) % self.groups])
 
     def _began(self, seed: int, t: int) -> npt.NDArray[np.int64]:
-        """The last round until t in which an outage of each group began, if it can go on in t; round after round in a
-        time that does not depend on `length`."""
+        """The last round up to t in which an outage of each group began; at most t - length if no outage is left.
+
+        For successive rounds the time does not depend on `length`.
+        """
         known = next((at for of, at in self._newest if of == seed and at <= t), -1)
         last = np.full(self.groups, -self.length) if known < 0 else self._newest[seed, known]
         for begin in range(max(known + 1, t - self.length + 1), t + 1):
@@ -300,7 +306,7 @@ def class_weights(classes: int, generator: np.random.Generator) -> Array:
 
 
 def probabilities_from_labels(frequencies: Array, phi: Array) -> Array:
-    """p_i = <nu_i, phi> [m], with nu_i [m, C] the label frequencies client i really has.
+    """p_i = <nu_i, phi> [m], with nu_i [m, C] the actual label frequencies of client i.
 
     >>> probabilities_from_labels(np.array([[1.0, 0.0], [0.5, 0.5]]), np.array([0.8, 0.2])).tolist()
     [0.8, 0.5]
@@ -316,7 +322,7 @@ def _check(name: str, value: float, at_least: float = -np.inf, above: float = -n
         raise UserError(f"{name} is {value!r}; expected a number {' and '.join(bounds)}")
 
 
-# By their names on the command line.
+# Names on the command line -> classes.
 DYNAMICS: dict[str, type[Dynamics]] = {
     dynamics.name or dynamics.__name__.lower(): dynamics
     for dynamics in (Stationary, Staircase, Sine, InterleavedSine, Markov, Cyclic, Outages)

@@ -1,4 +1,4 @@
-"""A model of a fleet fitted to its log, so that longer or larger fleets like it can be simulated."""
+"""A model of a fleet that is fitted to its log, to simulate similar fleets with more rounds or clients."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,21 +14,22 @@ from fedawe.core.errors import UserError
 from fedawe.core.rng import rng
 
 Ints = npt.NDArray[np.int64]
-FLOOR = 1e-4  # smallest probability that a prediction is scored with: being wrong for certain costs 13 bits
-DRAWS = 9  # of the model, beside which the days held out are put
+FLOOR = 1e-4  # smallest probability in a score, so that a prediction that is wrong with certainty costs 13 bits
+DRAWS = 9  # of the model, for the comparison with the held-out rounds
 
 
 @dataclass(frozen=True, eq=False)
 class Daily(Dynamics):
-    """p_i^t = min(1, p_i f(hour of round t)), and an available client tends to stay so: persistence phi in [0, 1).
+    """p_i^t = min(1, p_i f(hour of round t)), with persistence phi in [0, 1): available clients tend to stay available.
 
         P(available | available before)    = p^t + kappa (1 - p^{t-1})
         P(available | unavailable before)  = p^t - kappa p^{t-1}
         kappa = phi min(1, p^t / p^{t-1}, (1 - p^t) / (1 - p^{t-1}))
 
-    Whatever phi, client i is available in round t with probability p_i^t; phi = 0 is independent rounds. Beyond that,
-    p_i^t is multiplied by exp(slow z_i - slow^2 / 2), where z_i is a client's own autoregression from day to day with
-    coefficient `memory`, and by exp(common w - common^2 / 2), where w is one autoregression for all from hour to hour.
+    For every phi, client i is available in round t with probability p_i^t; with phi = 0, rounds are independent. p_i^t
+    is also multiplied by exp(slow z_i - slow^2 / 2), where z_i is a client's own autoregression from day to day with
+    coefficient `memory`, and by exp(common w - common^2 / 2), where w is one autoregression from hour to hour with
+    coefficient `common_memory` for all clients.
     A client is not enrolled at the beginning with probability `waiting`; it then enrols with probability `enrols` a
     day, and once enrolled it leaves for good with probability `leaves` a day.
     """
@@ -61,11 +62,11 @@ class Daily(Dynamics):
 
     @property
     def varies(self) -> bool:
-        """Whether there is anything beyond rate, hour and persistence."""
+        """Whether availability varies beyond rate, hour and persistence."""
         return self.slow > 0 or self.common > 0 or self.waiting > 0 or self.leaves > 0
 
     def _hour(self, t: npt.NDArray[np.int64]) -> Ints:
-        """Hours are looked up in tables of doubling length: asking round by round costs nothing."""
+        """The hours of rounds t, from tables whose length doubles, so that asking round by round is cheap."""
         return self._table("hours", int(np.max(t, initial=0)))[t]
 
     def _table(self, kind: str, last: int) -> Ints:
@@ -98,7 +99,7 @@ class Daily(Dynamics):
         return np.asarray(np.clip(self.trajectory(np.array([t]), p) * factor, 0.0, 1.0))
 
     def _state(self, seed: int, kind: str, step: int, size: int, memory: float) -> Array:
-        """A standard autoregression after so many steps; every step depends on (seed, step) alone, and those before."""
+        """A standard autoregression after `step` steps; it depends on the seed and the step alone."""
         known: list[Array] = self._tables.setdefault((seed, kind, size), [])
         while len(known) <= step:
             fresh = rng(seed, "fit", kind, len(known)).normal(size=size)
@@ -106,7 +107,7 @@ class Daily(Dynamics):
         return known[step]
 
     def _enrolled(self, seed: int, day: int, m: int) -> Mask:
-        """Who is enrolled on that day, [m]."""
+        """Whether each client is enrolled on a day, [m]."""
         known: list[tuple[Mask, Mask]] = self._tables.setdefault((seed, "enrolled", m), [])
         while len(known) <= day:
             draw = rng(seed, "fit", "churn", len(known)).random((2, m))
@@ -121,7 +122,7 @@ class Daily(Dynamics):
 
 
 def stay_or_come(last: Array, now: Array, phi: float, before: Mask) -> Array:
-    """The chance of being available, given who was available in the round before."""
+    """The probability of being available, given which clients were available in the round before."""
     tiny = np.finfo(float).tiny
     room = np.minimum(now / np.maximum(last, tiny), (1 - now) / np.maximum(1 - last, tiny))
     kappa = phi * np.minimum(1.0, room)
@@ -130,19 +131,22 @@ def stay_or_come(last: Array, now: Array, phi: float, before: Mask) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """A fitted fleet."""
+    """A fitted fleet: its dynamics and the base probabilities of its clients."""
 
     dynamics: Daily
     p: Array  # [m]
 
     def draw(self, rounds: int, clients: int | None = None, seed: int = 0) -> Trace:
-        """A trace of such a fleet. Clients beyond those of the log take the rate of one of them, drawn at random; fewer
-        are drawn from those of the log."""
+        """A trace of a fleet with these dynamics.
+
+        With more clients than in the log, each additional client has the rate of a random client of the log; with fewer
+        clients, these are a random subset of the log.
+        """
         drawn = Trace.draw(self.dynamics, self.p[self.taken(clients, seed)], rounds, seed)
-        return Trace(drawn.on) if self.dynamics.varies else drawn  # probabilities given a hidden state are not known
+        return Trace(drawn.on) if self.dynamics.varies else drawn  # the probabilities depend on hidden states
 
     def taken(self, clients: int | None, seed: int = 0) -> Ints:
-        """The clients of the log whose rates so many take, [clients]: all and some again, or fewer, drawn at random."""
+        """The clients of the log whose rates the drawn clients have, [clients]; `draw` says which."""
         n = len(self.p)
         m = n if clients is None else clients
         if m < 1:
@@ -153,10 +157,10 @@ class Fit:
 
 
 def fit(trace: Trace, clock: Clock | None = None) -> Fit:
-    """Rates, profile, persistence and what varies beyond them; without a clock the first three, and a flat profile.
+    """Fit rates, profile, persistence and further variation; without a clock, only rates and persistence.
 
-    A rate is that of the rounds in which it is known whether the client was available, shrunk towards the fleet's by as
-    much as its client's few independent stays call for.
+    The rate of a client is that of the rounds in which its availability is known, shrunk towards the mean rate of the
+    fleet. The fewer independent observations there are of a client, the more its rate is shrunk.
     """
     hours, known = _hours(trace.rounds, clock), trace.known
     rounds = np.bincount(hours, minlength=24)
@@ -172,7 +176,7 @@ def fit(trace: Trace, clock: Clock | None = None) -> Fit:
     rates = trace.on.sum(0) / np.maximum(watched, 1)
     p = _base(np.clip(rates, FLOOR, 1 - FLOOR), profile, rounds)
     phi = transitions.best_persistence(p, profile)
-    # Second pass: now that persistence is known, so is how many rounds are worth one independent round.
+    # Second pass: with persistence phi, (1 + phi) / (1 - phi) rounds have the information of one independent round.
     p = _base(_shrunk(rates, watched * (1 - phi) / (1 + phi)), profile, rounds)
     phi = transitions.best_persistence(p, profile)
     if clock is None:
@@ -200,7 +204,7 @@ def _base(rates: Array, profile: Array, rounds: Ints) -> Array:
 
 @dataclass(frozen=True)
 class _Transitions:
-    """How often each client went from one state to another, by the hours of the two rounds."""
+    """Counts of the transitions of each client between its two states, by the hours of the two rounds."""
 
     pairs: Ints  # (hour before, hour now)                                                                   [n, 2]
     counts: npt.NDArray[np.int64]  # [n, 2 before, 2 now, m]
@@ -219,7 +223,7 @@ class _Transitions:
         return cls(pairs, counts)
 
     def loss(self, p: Array, profile: Array, phi: float) -> float:
-        """Bits per client and round."""
+        """The score of a model on these transitions, in bits per client and round."""
         total = 0.0
         for (before, now), count in zip(self.pairs, self.counts, strict=True):
             last, this = np.clip(p * profile[before], 0, 1), np.clip(p * profile[now], 0, 1)
@@ -243,24 +247,24 @@ class Quality:
 
     fitted_rounds: int
     held_out_rounds: int
-    at_midnight: bool  # whether the part held out begins a day
-    clients: int  # scored: those for whom the part held out is new
-    bits: dict[str, float]  # model -> bits per client and round on the part held out
-    real: dict[str, float]  # what the part held out is like
-    simulated: dict[str, tuple[float, float]]  # least and most of the same over draws of the model
+    at_midnight: bool  # whether the held-out part begins at midnight
+    clients: int  # number of scored clients, whose held-out part is new
+    bits: dict[str, float]  # model -> bits per client and round on the held-out part
+    real: dict[str, float]  # features of the held-out part
+    simulated: dict[str, tuple[float, float]]  # smallest and largest value of each feature over draws
 
     @property
     def outside(self) -> list[str]:
-        """In what the part held out lies beyond all draws of the model."""
+        """The features of the held-out part that lie outside the range over all draws of the model."""
         return [key for key, (low, high) in self.simulated.items() if not low <= self.real[key] <= high]
 
 
 def quality(
     trace: Trace, clock: Clock | None = None, repeating: Mask | None = None, draws: int = DRAWS
 ) -> Quality | None:
-    """Fit to the first 70 % (until a midnight, with a clock), score on the rest; None if there is too little of it.
+    """Fit to the first 70 % (with a clock, up to a midnight) and score on the rest; None if there is too little data.
 
-    repeating   clients that repeat themselves within the trace [m]: the rest is not new for them, and not scored
+    repeating   clients whose later rounds repeat earlier ones [m]; they are not scored, because the rest is not new
     """
     split, at_midnight = _split(trace.rounds, clock)
     own = np.ones(trace.clients, dtype=bool) if repeating is None else ~repeating
@@ -272,7 +276,7 @@ def quality(
     known = None if trace.known is None else trace.known[split:, own]
     transitions = _Transitions.of(trace.on[split:, own], hours[split:], known)
     p, f, phi, flat = fitted.p[own], fitted.dynamics.profile, fitted.dynamics.persistence, np.ones(24)
-    rates = fitted.dynamics.probabilities(np.arange(split), p).mean(0)  # shrunk as p is, so that only the hour differs
+    rates = fitted.dynamics.probabilities(np.arange(split), p).mean(0)  # shrunk like p, so that only the hour differs
     bits = {
         "the same rate for everyone": transitions.loss(np.full(len(p), mean), flat, 0.0),
         "a rate for each client": transitions.loss(rates, flat, 0.0),
@@ -287,12 +291,12 @@ def quality(
 
 
 def _hours(rounds: int, clock: Clock | None) -> Ints:
-    """The hour of each round; without a clock all rounds are one hour, [T]."""
+    """The hour of each round, [T]; without a clock, 0 for all rounds."""
     return np.zeros(rounds, dtype=np.int64) if clock is None else clock.hours(rounds)
 
 
 def _split(T: int, clock: Clock | None) -> tuple[int | None, bool]:
-    """Where the part held out begins, and whether that is a midnight."""
+    """The first round of the held-out part (None if there is too little data), and whether it begins at midnight."""
     if clock is not None:
         midnights = np.flatnonzero(np.diff(clock.days(T))) + 1
         if len(midnights) and midnights[0] < 0.9 * T:
@@ -301,7 +305,7 @@ def _split(T: int, clock: Clock | None) -> tuple[int | None, bool]:
 
 
 def _features(on: Mask, split: int, hours: Ints, days: Ints | None) -> dict[str, float]:
-    """What the rounds from `split` on are like; `on` has those before too."""
+    """The features of the rounds from `split` on, by name; `on` has all rounds."""
     past, on, hour = on[:split], on[split:], hours[split:]
     ends = (on[:-1] & ~on[1:]).sum()
     share = (on / np.maximum(on.sum(1, keepdims=True), 1)).sum(0)
@@ -315,13 +319,13 @@ def _features(on: Mask, split: int, hours: Ints, days: Ints | None) -> dict[str,
         "variance of the number available, over binomial": swings(on, hour),
         "bias of fedavg": float(np.abs(share - 1 / on.shape[1]).sum() / 2),
     }
-    if days is not None and len(np.unique(days[split:])) > 2:  # around a mean, two days are always opposite
+    if days is not None and len(np.unique(days[split:])) > 2:  # around their mean, two days always have correlation -1
         out["correlation of a client's days"] = _day_to_day(on, days[split:])
     return out
 
 
 def _day_to_day(on: Mask, days: Ints) -> float:
-    """The correlation of the availability of a client on one day with that on the next, beyond its own mean."""
+    """The correlation of a client's availability on successive days, around its own mean."""
     which = np.unique(days)
     means = np.stack([on[days == day].mean(0) for day in which])
     means = means - means.mean(0)

@@ -1,4 +1,4 @@
-"""What a trace says of the rounds so far, carried along from round to round."""
+"""Counts of a trace up to a round, updated from round to round."""
 
 from typing import Self
 
@@ -11,7 +11,7 @@ Ints = npt.NDArray[np.int64]
 
 
 class Past:
-    """In how many rounds up to t each client was available, and which was the last.
+    """The number of rounds up to t in which each client was available, and the last of them.
 
     >>> past = Past(Trace([[1, 1], [1, 0], [1, 1]])).through(2)
     >>> past.counts.tolist(), past.last.tolist(), past.away().tolist()
@@ -26,7 +26,7 @@ class Past:
         self.before: Ints = np.zeros(0, dtype=np.int64)  # their last round before t               [k]
 
     def through(self, t: int) -> Self:
-        """Go on to the end of round t, which is not before the one that it is at."""
+        """Advance to the end of round t and return this object; an earlier t changes nothing."""
         for q in range(self.t + 1, t + 1):
             self.active = np.flatnonzero(self.trace.row(q))
             self.before = self.last[self.active]

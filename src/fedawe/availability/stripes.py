@@ -1,4 +1,4 @@
-"""A trace as a picture for notebooks: a row per client, dark where it is available, as in the paper's figure 6."""
+"""A picture of a trace for notebooks: one row per client, dark where it is available, as in the paper's figure 6."""
 
 import base64
 import html
@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-ROWS, COLUMNS = 100, 800  # of the picture; more clients or rounds are averaged
+ROWS, COLUMNS = 100, 800  # largest size of the picture; more clients or rounds are averaged
 PAPER, INK, UNKNOWN = np.array([255, 255, 255]), np.array([31, 79, 216]), np.array([230, 230, 230])
 
 
 def stripes(on: npt.NDArray[np.bool_], known: npt.NDArray[np.bool_] | None, title: str) -> str:
-    """HTML with the picture inside; `on` and `known` are [T, m]."""
+    """HTML that contains the picture; `on` and `known` are [T, m]."""
     from PIL import Image
 
     available = _averaged(on)
@@ -34,7 +34,7 @@ def stripes(on: npt.NDArray[np.bool_], known: npt.NDArray[np.bool_] | None, titl
 
 
 def _averaged(on: npt.NDArray[np.bool_]) -> npt.NDArray[Any]:
-    """Shares [rows, columns] of at most so many: clients become rows, rounds columns."""
+    """Shares of availability, averaged to at most ROWS rows of clients and COLUMNS columns of rounds."""
     shares = on.T.astype(np.float64)
     for axis, most in ((0, ROWS), (1, COLUMNS)):
         n = shares.shape[axis]

@@ -1,4 +1,4 @@
-"""Which clients are available in which round: the record that every algorithm of a comparison shares."""
+"""The trace: which clients are available in which round. All algorithms of a comparison share one trace."""
 
 import hashlib
 import io
@@ -19,16 +19,16 @@ from fedawe.core.memory import check_room
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-KEPT = 2**25  # entries of a drawn trace that are held in memory and in files; a larger one is drawn round by round
+KEPT = 2**25  # entries; a drawn trace with more is not kept in memory and files, but drawn round by round
 
 
 class Trace:
-    """Availability of m clients over T rounds, `on` [T, m] bool; p [T, m], the probabilities behind it, if known.
+    """Availability of m clients over T rounds, `on` [T, m] bool; p [T, m], the probabilities of availability, if known.
 
-    A client is available for the whole of a round or not at all. NaN in `on` means that nobody knows: `known` [T, m] is
-    then False, the audit leaves such rounds out of rates, and a run treats the client as unavailable. A trace of more
-    than 2**25 entries that is drawn is not held: `row` and `active` draw a round when it is asked for, and `on` draws
-    all of them.
+    A client is available for the whole of a round or not at all. NaN in `on` stands for unknown availability: `known`
+    [T, m] is then False, the audit omits such entries from rates, and a run treats the client as unavailable. A drawn
+    trace of more than 2**25 entries is not kept in memory: `row` and `active` draw the round that is asked for, and
+    `on` draws all rounds.
 
     >>> trace = Trace([[True, False, True], [False, False, False]])
     >>> trace.active(0), trace.active(1)
@@ -38,13 +38,13 @@ class Trace:
     """
 
     def __init__(self, on: Any, p: Any = None) -> None:
-        self.known: Mask | None  # None: everything is known
+        self.known: Mask | None  # None: all entries are known
         self._on: Mask | None  # None: drawn round by round
         self._on, self.known = _as_masks(on)
         self._on.flags.writeable = False
         self._shape: tuple[int, int] = (len(self._on), self._on.shape[1])
         self._p = None if p is None else self._checked(p)
-        self._drawn: Drawn | None = None  # where it comes from, of a trace that was drawn
+        self._drawn: Drawn | None = None  # how the trace was drawn, if it was
 
     @classmethod
     def _of(cls, drawn: Drawn) -> "Trace":
@@ -58,12 +58,12 @@ class Trace:
 
     @property
     def kept(self) -> bool:
-        """Whether it is held in memory and in files; a large one that is drawn is not."""
+        """Whether the trace is kept in memory and in files; large drawn traces are not."""
         return self._on is not None or self.rounds * self.clients <= KEPT
 
     @property
     def on(self) -> Mask:
-        """Who is available when, [T, m]; of a trace that is drawn round by round, all of it is drawn now and kept."""
+        """Whether each client is available in each round, [T, m]; rounds drawn on demand are all drawn and kept now."""
         if self._on is None:
             assert self._drawn is not None
             self._check_room(1)
@@ -72,7 +72,7 @@ class Trace:
         return self._on
 
     def row(self, t: int) -> Mask:
-        """Who is available in round t, [m]."""
+        """Whether each client is available in round t, [m]."""
         if not 0 <= t < self.rounds:
             raise UserError(f"the trace has rounds 0 to {self.rounds - 1}, but round {t} was asked for")
         if self._on is None:
@@ -99,7 +99,7 @@ class Trace:
 
     @property
     def p(self) -> Array | None:
-        """The probabilities [T, m] behind it, if known; eight times as large as `on`, so computed when asked for."""
+        """The probabilities of availability [T, m], if known; computed on demand: they are 8 times as large as `on`."""
         if self._p is None and self._drawn is not None:
             self._check_room(3 * 8)  # they are computed, checked and kept
             self._p = self._checked(self._drawn.probabilities())
@@ -107,45 +107,49 @@ class Trace:
 
     @property
     def probabilities(self) -> Any:
-        """p for an algorithm that needs one round at a time: the array, or a table whose rows are computed when asked
-        for; None if they are not known."""
+        """p for an algorithm that needs one round at a time: an array, or a table whose rows are computed on demand.
+
+        None if the probabilities are not known.
+        """
         return self.p if self.kept else self._drawn
 
     @property
     def knows_p(self) -> bool:
-        """Whether the probabilities behind it are known."""
+        """Whether the probabilities of availability are known."""
         return self._p is not None or self._drawn is not None
 
     def described(self) -> dict[str, Any]:
-        """What it is, as fields: checksums of who is available and of the probabilities behind it.
+        """The fields that describe the trace: its size, and checksums of availability and probabilities.
 
-        Of a large trace that is drawn, the first says enough: no other probabilities would draw the same.
+        For large drawn traces the checksum of availability suffices, because other probabilities draw another trace.
         """
         on = hashlib.sha256(np.packbits(self.on, axis=1).tobytes()).hexdigest()[:16]
         p = {"p": self.p} if self.knows_p and self.kept else {}
         return {"rounds": self.rounds, "clients": self.clients, "sha256": on, **p}
 
     def rates(self) -> Array:
-        """How often each client is available, [m]; of a trace that is drawn round by round, an estimate."""
+        """The share of rounds in which each client is available, [m]; an estimate for traces drawn round by round."""
         if self._on is None:
             assert self._drawn is not None
             return self._drawn.rates
         return np.asarray(self._on.mean(0))
 
     def known_rounds(self) -> Array:
-        """In how many rounds it is known whether each client is available, [m]."""
+        """The number of rounds in which it is known whether each client is available, [m]."""
         return np.full(self.clients, float(self.rounds)) if self.known is None else self.known.sum(0, dtype=np.float64)
 
     def most_available(self) -> int:
-        """How many clients are available in a round at most; of a trace that is drawn round by round, an estimate."""
+        """The largest number of available clients in a round; an estimate for traces drawn round by round."""
         if self._on is None:
             assert self._drawn is not None
             return self._drawn.most
         return int(self._on.sum(1).max())
 
     def ever_available(self, enough: int) -> int:
-        """How many clients are available in some round; of a trace that is drawn round by round, counting ends where
-        they are more than `enough`."""
+        """The number of clients that are available in at least one round.
+
+        For a trace that is drawn round by round, counting stops when the number exceeds `enough`.
+        """
         if self._on is not None:
             return int(self._on.any(0).sum())
         ever = np.zeros(self.clients, dtype=bool)
@@ -157,27 +161,27 @@ class Trace:
 
     @classmethod
     def draw(cls, dynamics: Dynamics, p: Any, rounds: int, seed: int) -> "Trace":
-        """A trace of `rounds` rounds; each depends on (seed, t) alone: a shorter draw is a prefix of a longer one."""
+        """Draw a trace. Round t depends on (seed, t) alone, so a shorter trace is a prefix of a longer one."""
         if isinstance(rounds, bool) or not isinstance(rounds, int | np.integer) or rounds < 1:
             raise UserError(f"rounds must be a whole number from 1, not {rounds!r}")
         return cls._of(Drawn(dynamics, as_probabilities(p), int(rounds), seed))
 
     @property
     def rounds(self) -> int:
-        """T."""
+        """The number of rounds T."""
         return self._shape[0]
 
     @property
     def clients(self) -> int:
-        """m."""
+        """The number of clients m."""
         return self._shape[1]
 
     def active(self, t: int) -> torch.Tensor:
-        """The clients of round t, in increasing order, [k] int64."""
+        """The clients that are available in round t, in increasing order, [k] int64."""
         return torch.from_numpy(np.flatnonzero(self.row(t)))
 
     def first(self, rounds: int) -> "Trace":
-        """The first rounds of it."""
+        """The trace of the first rounds."""
         if not 1 <= rounds <= self.rounds:
             raise UserError(f"the trace has {self.rounds} rounds, but {rounds} were asked for")
         if self._on is None:
@@ -190,7 +194,7 @@ class Trace:
         return part
 
     def knowing(self, known: Mask) -> "Trace":
-        """The same trace, of which only the entries `known` [T, m] are known; a client is unavailable elsewhere."""
+        """The same trace, in which only the entries `known` [T, m] are known; the others count as unavailable."""
         if known.shape != self._shape or known.dtype != bool:
             raise UserError(f"known must be booleans {list(self._shape)}, not {known.dtype} {list(known.shape)}")
         part = Trace(self.on & known, self._p)
@@ -199,7 +203,7 @@ class Trace:
         return part
 
     def echoes(self) -> np.ndarray[Any, np.dtype[np.int64]]:
-        """t - tau_i(t) wherever a client is available, in order of time: how stale its model is."""
+        """t - tau_i(t), the staleness of the client's model, for all available clients of all rounds, in order of t."""
         entries = int(np.count_nonzero(self.on))
         check_room(f"the echoes of {entries:,} entries of a trace", 48 * entries, "take fewer rounds (Trace.first)")
         clients, rounds = np.nonzero(self.on.T)  # client by client, each in order of time
@@ -209,19 +213,19 @@ class Trace:
         return gaps[np.lexsort((clients, rounds))]
 
     def arrays(self) -> dict[str, Any]:
-        """What an .npz file of it holds."""
+        """The arrays of an .npz file of the trace."""
         found = {"on": self.on, "p": self.p, "known": self.known}
         return {name: array for name, array in found.items() if array is not None}
 
     def save(self, path: str | Path) -> None:
-        """Write it: .npz keeps p and what is known, .csv has one `round,client` line for each available client."""
+        """Write the trace: .npz also has p and `known`, .csv has one `round,client` line for each available client."""
         path = Path(path)
         if path.suffix == ".npz":
             buffer = io.BytesIO()
             np.savez_compressed(buffer, **self.arrays())
             write_atomically(path, buffer.getvalue())
         elif path.suffix == ".csv" and self.known is not None:
-            raise UserError(f"{path}: rounds in which it is unknown who was available have no place in .csv; use .npz")
+            raise UserError(f"{path}: .csv cannot store unknown availability, which this trace has; use .npz")
         elif path.suffix == ".csv":
             write_atomically(path, to_csv(self.on).encode())
         else:
@@ -236,12 +240,12 @@ class Trace:
         rounds: int | None = None,
         clients: int | None = None,
     ) -> "Trace":
-        """Read .npz (`on` [T, m] of 0 and 1, perhaps `p`) or .csv.
+        """Read .npz (`on` [T, m] of 0 and 1, optionally `p` and `known`) or .csv.
 
-        A CSV has a header and either `round,client` lines or `client,start,end` intervals in seconds [start, end); for
-        intervals `round_seconds` says how long a round is, and a client is available in the rounds whose beginning lies
-        in one of its intervals. `rounds` and `clients` say how many there are where the file does not; without
-        `clients`, those of intervals are the numbers that the file has, in order.
+        A CSV has a header and either `round,client` lines or `client,start,end` intervals in seconds [start, end). For
+        intervals, `round_seconds` is the length of a round, and a client is available in the rounds that begin in one
+        of its intervals. `rounds` and `clients` give the size of the trace if the file does not; without `clients`, the
+        clients of a file of intervals are the numbers in the file, in increasing order.
         """
         path = existing_file(Path(path))
         if path.suffix == ".csv":
@@ -273,13 +277,13 @@ class Trace:
         )
 
     def _repr_html_(self) -> str:
-        """For notebooks."""
+        """HTML with a picture of the trace, for notebooks."""
         from fedawe.availability.stripes import stripes
 
         return stripes(self.on, self.known, repr(self))
 
     def plot(self, ax: "Axes | None" = None, clients: Sequence[int] | None = None) -> "Axes":
-        """Stripes as in the paper's figure 6: a row per client, dark where it is available."""
+        """Plot the trace as in the paper's figure 6: one row per client, dark where it is available."""
         from matplotlib import pyplot
 
         if ax is None:
@@ -298,7 +302,7 @@ def _counted(n: int, noun: str) -> str:
 
 
 def _as_masks(on: Any) -> tuple[Mask, Mask | None]:
-    """Who is available, and where that is known (None: everywhere)."""
+    """The masks of availability and of known entries; the second is None if all entries are known."""
     try:
         values = np.asarray(on.detach().cpu() if isinstance(on, torch.Tensor) else on)
     except ValueError:

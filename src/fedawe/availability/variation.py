@@ -1,7 +1,7 @@
-"""What varies in a fleet beyond rates, hours and persistence: churn, a slow state of clients, swings common to all.
+"""Variation in a fleet beyond rates, hours and persistence: churn, slow states of clients, and common swings.
 
-Each is estimated by its moment: what the variance of days, or of the number available, is beyond what clients give that
-come and go by rate, hour and persistence alone.
+The estimates use the method of moments: the variance of daily availability, or of the number of available clients,
+minus the variance that rates, hours and persistence alone explain.
 """
 
 import numpy as np
@@ -12,7 +12,7 @@ from fedawe.availability.dynamics import Array, Mask
 from fedawe.availability.trace import Trace
 
 Ints = npt.NDArray[np.int64]
-MOST = 1.5  # standard deviation of a logarithm; more is an estimate from too little
+MOST = 1.5  # standard deviation of a logarithm; a larger estimate comes from too few data
 
 
 def variation(trace: Trace, clock: Clock, p: Array, profile: Array, phi: float) -> dict[str, float]:
@@ -31,7 +31,7 @@ def variation(trace: Trace, clock: Clock, p: Array, profile: Array, phi: float) 
 
 
 def _slow(on: Mask, known: Mask, days: Ints, hours: Ints, p: Array, profile: Array, phi: float) -> tuple[float, float]:
-    """Standard deviation and day-to-day coefficient of a client's own state."""
+    """Standard deviation and day-to-day autoregression coefficient of a client's own state."""
     which = [day for day in np.unique(days) if (days == day).sum() >= 0.5 * np.bincount(days).max()]
     if len(which) < 3:
         return 0.0, 0.0
@@ -41,7 +41,7 @@ def _slow(on: Mask, known: Mask, days: Ints, hours: Ints, p: Array, profile: Arr
         chance = np.clip(p * profile[hours[at]][:, None], 0, 1) * known[at]
         expected = chance.sum(0)
         whole = known[at].all(0) & (expected > 0)
-        stretch = (1 + phi) / (1 - phi)  # rounds that are worth one independent round
+        stretch = (1 + phi) / (1 - phi)  # number of rounds that have the information of one independent round
         ratio.append(np.where(whole, on[at].sum(0) / np.maximum(expected, 1e-9), np.nan))
         noise.append(
             np.where(whole, (chance * (1 - chance)).sum(0) * stretch / np.maximum(expected, 1e-9) ** 2, np.nan)
@@ -55,15 +55,15 @@ def _slow(on: Mask, known: Mask, days: Ints, hours: Ints, p: Array, profile: Arr
     covariance = float(np.nansum(r[1:] * r[:-1] * pairs)) / max(float(pairs.sum()), 1e-9)
     if variance <= 0.01:
         return 0.0, 0.0
-    memory, hidden = _with_what_the_mean_hides(covariance / variance, len(which))
+    memory, hidden = _autoregression(covariance / variance, len(which))
     return min(float(np.sqrt(np.log1p(variance / (1 - hidden)))), MOST), memory
 
 
-def _with_what_the_mean_hides(correlation: float, n: int) -> tuple[float, float]:
-    """The coefficient of an autoregression, and the part of its variance in the mean of n steps, which was taken away.
+def _autoregression(correlation: float, n: int) -> tuple[float, float]:
+    """The coefficient c of an autoregression of n steps, from the correlation of neighbours around the sample mean.
 
-    Of a series with coefficient c, that part is g(c), and the correlation of neighbours around the mean of the series
-    is about (c - g) / (1 - g).
+    Also returns g(c), the share of the variance that is in the mean of the n steps and is lost when the mean is
+    subtracted. The correlation of neighbours around the sample mean is about (c - g) / (1 - g).
     """
     grid = np.linspace(0.0, 0.95, 96)
     lags = np.arange(1, n)[:, None]
@@ -75,7 +75,7 @@ def _with_what_the_mean_hides(correlation: float, n: int) -> tuple[float, float]
 def _common(
     on: Mask, known: Mask, clock: Clock, hours: Ints, p: Array, profile: Array, phi: float, slow: float
 ) -> tuple[float, float]:
-    """Standard deviation and hour-to-hour coefficient of the state of the fleet."""
+    """Standard deviation and hour-to-hour autoregression coefficient of the state that all clients share."""
     per_hour = max(1, round(3600 / clock.round_seconds))
     blocks = len(on) // per_hour
     if blocks < 24:
@@ -98,7 +98,7 @@ def _common(
 
 
 def _churn(known: Mask, days: Ints) -> dict[str, float]:
-    """Which part of the clients enrols later and how fast, and how fast they leave, by the windows of the log."""
+    """The share of clients that enrol later, their daily rate of enrolling, and the daily rate of leaving."""
     ever = known.any(0)
     if not ever.any():
         return {"waiting": 0.0, "enrols": 0.0, "leaves": 0.0}
@@ -114,7 +114,7 @@ def _churn(known: Mask, days: Ints) -> dict[str, float]:
 
 
 def swings(on: Mask, hours: Ints) -> float:
-    """The variance of the number available around its mean at that hour, over what independent clients would give."""
+    """The variance of the number of available clients around its hourly mean, over that of independent clients."""
     excess = binomial = 0.0
     for hour in np.unique(hours):
         part = on[hours == hour]

@@ -148,9 +148,7 @@ def _function(thing: Any, of: str | None, outer: tuple[int, ...]) -> Fields:
             with contextlib.suppress(ValueError):  # a variable without a value yet
                 given[name] = cell.cell_contents
         given.pop("__class__", None)  # added by Python for super()
-        if "<" in made.__qualname__ and (
-            made.__defaults__ or made.__kwdefaults__
-        ):  # these may have been variables, too
+        if "<" in made.__qualname__ and (made.__defaults__ or made.__kwdefaults__):  # may have been variables, too
             given["defaults"] = [made.__defaults__, made.__kwdefaults__]
     said = {name: _brief(each, of or str(getattr(thing, "__module__", None)), outer) for name, each in given.items()}
     return _named("function", thing, of) | ({"given": said} if said else {})

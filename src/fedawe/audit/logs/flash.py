@@ -100,8 +100,8 @@ def read_events(path: Path, rule: str, round_seconds: float, timezone: str | Non
         twice = next(name for name in names if names.count(name) > 1)
         raise UserError(f"{path}: the device {twice!r} is in more than one file")
     first = min(device.first for device in devices) // DAY * DAY
-    clock = Clock(round_seconds, None, timezone or "UTC").on_the_wall(first)
-    at = clock.wall(int(days * DAY // round_seconds))  # [T]
+    clock = Clock(round_seconds, None, timezone or "UTC").at_local_time(first)
+    at = clock.local_times(int(days * DAY // round_seconds))  # [T]
     on = np.empty((len(at), len(devices)), dtype=bool)
     for i, device in enumerate(devices):
         watched = device.first + (at - device.first) % (device.days * DAY)
