@@ -1,4 +1,4 @@
-"""Algorithm 1 of the paper, word for word: every client has its own copy of the model. Slow, and the tests' oracle."""
+"""Algorithm 1 of the paper, literally: every client has its own copy of the model. Slow; tests compare with it."""
 
 from collections.abc import Callable
 
@@ -12,9 +12,9 @@ def fedawe(
     local: Callable[[int, int, torch.Tensor], torch.Tensor],
     eta_g: float = 1.0,
 ) -> tuple[list[torch.Tensor], list[int], torch.Tensor]:
-    """What every client holds, when it was last active, and the last aggregate, after the rounds of `active`.
+    """Returns the model and last active round of every client, and the last aggregate, after the rounds of `active`.
 
-    `local(t, i, x)` is s steps of SGD of client i in round t from x.
+    `local(t, i, x)` returns the model after s steps of SGD of client i in round t from x.
     """
     x = [x0.clone() for _ in range(m)]
     tau = [-1] * m

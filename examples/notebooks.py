@@ -1,6 +1,6 @@
-"""The tutorials as notebooks: python examples/notebooks.py docs/tutorials build/notebooks
+"""Convert the tutorials to notebooks: python examples/notebooks.py docs/tutorials build/notebooks
 
-A block with a title becomes a cell that writes the file of that name; a block of commands becomes a cell of bash.
+A block with a title becomes a cell that writes a file with that name; a block of commands becomes a bash cell.
 """
 
 import re
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import jupytext  # type: ignore[import-untyped]
 
-# Without it, a page with more commands than Python would become a notebook of bash.
+# Without this header, a page with more commands than Python code would become a bash notebook.
 KERNEL = """---
 jupyter:
   kernelspec:

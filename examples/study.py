@@ -1,4 +1,4 @@
-"""An algorithm, a task and an availability model of one's own: fedawe run examples/study.py --out runs/study"""
+"""Your own algorithm, task and availability model: fedawe run examples/study.py --out runs/study"""
 
 from dataclasses import dataclass
 

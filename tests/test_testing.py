@@ -74,9 +74,9 @@ class Broken(fedawe.FedAvg):
     [
         ("shape", r"start must give \[2, 3\]"),
         ("impure", "changes the state that it is given"),
-        ("own", "hands out its own tensors"),
+        ("own", "returns tensors of it"),
         ("order", "order in which clients arrive"),
-        ("lenient", "a round that has been is accepted"),
+        ("lenient", "a round that is already over is accepted"),
         ("empty", r"aggregate in round 1 \(empty\) raises RuntimeError: nobody"),
         ("curved", "not linear in the innovations"),
     ],

@@ -1,6 +1,7 @@
 """Federated learning with clients that are available only some of the time.
 
-The public names are listed in `__init__.pyi`; each is imported when it is first used, because PyTorch takes seconds.
+The public names are listed in `__init__.pyi`. Each is imported when it is first used, because importing PyTorch takes
+seconds.
 """
 
 import lazy_loader

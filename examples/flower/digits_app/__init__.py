@@ -1,1 +1,1 @@
-"""Handwritten digits learned by devices that come and go."""
+"""Federated learning of handwritten digits on devices that are available only some of the time."""

@@ -1,4 +1,4 @@
-"""A device: trains whatever model it is sent on its own digits, and keeps nothing."""
+"""A device: trains the model that it receives on its own digits. It stores nothing between rounds."""
 
 from fedawe.deploy import digits
 

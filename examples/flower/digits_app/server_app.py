@@ -1,4 +1,4 @@
-"""The server: holds every client's model, asks whoever is there, and can be killed at any time."""
+"""The server: stores the models of all clients and asks the available ones; it can be stopped at any time."""
 
 from fedawe.deploy import digits
 

@@ -1,6 +1,6 @@
-"""Checks for algorithms, tasks and dynamics of one's own, as the built-in ones pass them.
+"""Checks for your own algorithms, tasks and dynamics; the built-in ones pass the same checks.
 
-Each check raises a `CheckFailed` that says which law is broken and how; none returns anything.
+Every check returns None, or raises a `CheckFailed` whose message says which requirement is not met, and how.
 """
 
 from fedawe.testing.algorithms import check_algorithm

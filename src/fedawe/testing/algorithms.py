@@ -1,4 +1,4 @@
-"""The laws that every algorithm obeys."""
+"""The requirements that every algorithm meets."""
 
 import copy
 import dataclasses
@@ -15,14 +15,15 @@ from fedawe.algorithms.facts import is_linear, name_of, with_probabilities, with
 from fedawe.testing.failed import attempted, expect, refused
 
 M, D, ROUNDS = 5, 3, 12
-Past = list[tuple[Tensor, Tensor]]  # who was active [k], and their innovations [k, d]
+Past = list[tuple[Tensor, Tensor]]  # for every round the active clients [k] and their innovations [k, d]
 NOBODY = torch.empty(0, dtype=torch.int64)
 
 
 def check_algorithm(algorithm: Any) -> None:
-    """Check that an object is an algorithm: shapes, purity, dtypes, order of arrival, refusals, exact resumption.
+    """Check that an object is an algorithm: shapes, dtypes, no side effects, order of arrival, refusals, resumption.
 
-    An algorithm that says `linear = True` is also checked for that, because the audit relies on it.
+    If it declares `linear = True`, linearity is checked too, because the audit relies on it. Probabilities, numbers of
+    samples and a seed are given to an algorithm that needs them, as in an experiment.
 
     >>> import fedawe
     >>> check_algorithm(fedawe.FedAvg(eta_g=0.5))
@@ -46,7 +47,7 @@ def check_algorithm(algorithm: Any) -> None:
 
 
 def _past(seed: int, dtype: torch.dtype) -> Past:
-    """Rounds with any number of clients, in any order, empty ones included; one client is never active."""
+    """Rounds with different numbers of clients, also empty ones, in any order; one client is never active."""
     draw = np.random.default_rng(seed)
     active = [[2, 0], [], [1, 3, 0], [3], [], [2, 1], [0, 1, 2, 3]]
     active += [draw.permutation(M - 1)[: draw.integers(M)].tolist() for _ in range(ROUNDS - len(active))]
@@ -95,7 +96,7 @@ def _check_purity(name: str, algorithm: Any, x0: Tensor, past: Past) -> None:
         expect(torch.equal(A, A0) and torch.equal(G, G0), f"{name}.aggregate changes its arguments")
         expect(
             not _differences(before, state),
-            f"{name} changes the state that it is given, or hands out its own tensors: {_differences(before, state)}",
+            f"{name} changes the state that it is given, or returns tensors of it: {_differences(before, state)}",
         )
         again = algorithm.aggregate(state, t, A, G)
         expect(not _differences(after, again), f"{name}.aggregate gives another result when it is called again")
@@ -121,7 +122,7 @@ def _check_resumption(name: str, algorithm: Any, x0: Tensor, past: Past) -> None
         expect(not _differences(loaded, state), f"{name}: a state that was stored and loaded is not the same")
         state = algorithm.aggregate(loaded, t, A, G)
     found = _differences(state, _run(algorithm, x0, past))
-    expect(not found, f"{name}: a run that is resumed ends elsewhere than one that never stopped ({found})")
+    expect(not found, f"{name}: a run that is resumed ends in another state than one that never stopped ({found})")
 
 
 def _check_refusals(name: str, algorithm: Any) -> None:
@@ -135,7 +136,7 @@ def _check_refusals(name: str, algorithm: Any) -> None:
         "an unknown client": (6, torch.tensor([M]), row),
         "a negative client": (6, torch.tensor([-1]), row),
         "a repeated client": (6, torch.tensor([1, 1]), row.repeat(2, 1)),
-        "a round that has been": (5, one, row),
+        "a round that is already over": (5, one, row),
         "an innovation that is not finite": (6, one, row * float("nan")),
     }
     for what, (t, A, G) in cases.items():
@@ -153,7 +154,7 @@ def _check_repr(name: str, algorithm: Any) -> None:
 
 
 def _check_linear(name: str, algorithm: Any) -> None:
-    """From x0 = 0: the model of a G + b H is a times that of G plus b times that of H."""
+    """Check linearity with x0 = 0: the model of a G + b H is a times that of G plus b times that of H."""
     x0, past = torch.zeros(D, dtype=torch.float64), _past(3, torch.float64)
     others = [(A, torch.sin(5 * G)) for A, G in past]
     mixed = [(A, 2 * G - 0.5 * H) for (A, G), (_, H) in zip(past, others, strict=True)]
@@ -167,7 +168,7 @@ def _shape(x: Any) -> str:
 
 
 def _differences(one: Any, other: Any) -> list[str]:
-    """The names of the tensors in which two states differ, bit for bit."""
+    """The names of the tensors in which two states are not bit for bit the same."""
     a, b = _packed(one), _packed(other)
     return [key for key in {**a, **b} if key not in a or key not in b or not _same(a[key], b[key])]
 

@@ -1,4 +1,4 @@
-"""The laws that every availability model obeys."""
+"""The requirements that every availability model meets."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ ROUNDS = 60
 def check_dynamics(dynamics: Any, p: Any = (0.1, 0.5, 0.9, 1.0)) -> None:
     """Check that an object is an availability model: probabilities in [0, 1], and draws that depend on (seed, t) alone.
 
-    p are base probabilities to try it with.
+    p are the base probabilities for the check.
 
     >>> import fedawe
     >>> check_dynamics(fedawe.Sine(gamma=0.2))

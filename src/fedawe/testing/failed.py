@@ -1,21 +1,21 @@
-"""What a check raises."""
+"""The exception of failed checks, and functions that raise it."""
 
 from collections.abc import Callable
 from typing import Any
 
 
 class CheckFailed(AssertionError):
-    """An object breaks a law; the message says which one and how."""
+    """An object does not meet a requirement; the message says which one, and how."""
 
 
-def expect(holds: bool, said: str) -> None:
-    """Raise unless it holds."""
+def expect(holds: bool, message: str) -> None:
+    """Raise a CheckFailed with this message unless the condition holds."""
     if not holds:
-        raise CheckFailed(said)
+        raise CheckFailed(message)
 
 
 def attempted(what: str, call: Callable[..., Any], *arguments: Any) -> Any:
-    """The result of a call that must not raise."""
+    """The result of a call; raises a CheckFailed if the call raises an exception."""
     try:
         return call(*arguments)
     except CheckFailed:
@@ -25,7 +25,7 @@ def attempted(what: str, call: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def refused(what: str, call: Callable[..., Any], *arguments: Any) -> None:
-    """The call must raise a ValueError; fedawe.UserError is one."""
+    """Raise a CheckFailed unless the call raises a ValueError, such as fedawe.UserError."""
     try:
         call(*arguments)
     except ValueError:

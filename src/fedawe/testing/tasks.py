@@ -1,4 +1,4 @@
-"""The laws that every task obeys."""
+"""The requirements that every task meets."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -18,9 +18,10 @@ LOCAL = Local(Rate(0.01, "constant"), steps=3, batch=8)
 
 
 def check_task(task: Any) -> None:
-    """Check that an object, or what a function of the seed returns, is a task: shapes, named random numbers, metrics.
+    """Check that an object is a task: shapes, random numbers that depend on the seed and the round alone, metrics.
 
-    Training some clients together must give what training each of them alone gives, up to rounding.
+    `task` may also be a function of the seed that returns a task. Training several clients together must give the same
+    as training each of them alone, up to rounding.
 
     >>> import fedawe, torch
     >>> check_task(fedawe.Quadratic(torch.tensor([[0.0], [100.0]])))
@@ -62,7 +63,7 @@ def _check_metrics(name: str, task: Task, x: torch.Tensor) -> None:
 
 def _check_training(name: str, task: Task, x: torch.Tensor) -> None:
     A = torch.arange(min(4, task.clients))
-    X = around(x, len(A), task.buffers)  # a task that takes one model for all of them is found
+    X = around(x, len(A), task.buffers)  # different models, to detect a task that uses one model for all clients
     for t in (0, 5):
         G = attempted(f"training {len(A)} clients of {name}", innovations, task, LOCAL, X, A, t, 0)
         expect(bool(torch.isfinite(G).all()), f"{name}: training gives numbers that are not finite")
@@ -70,6 +71,6 @@ def _check_training(name: str, task: Task, x: torch.Tensor) -> None:
         expect(torch.equal(G, again), f"{name}: training again with the same seed and round gives another result")
         alone = [innovations(task, LOCAL, X[i : i + 1], A[i : i + 1], t, 0) for i in range(len(A))]
         close = torch.allclose(G, torch.cat(alone), rtol=1e-3, atol=1e-5)
-        expect(close, f"{name}: clients that are trained together end elsewhere than each alone")
+        expect(close, f"{name}: clients that are trained together get other models than each alone")
     empty = attempted(f"a round of {name} without clients", innovations, task, LOCAL, X[:0], A[:0], 0, 0)
     expect(empty.shape == (0, len(x)), f"{name}: a round without clients must give no rows")

@@ -1,4 +1,4 @@
-"""Experiment trackers that show runs while they go on: MLflow, TensorBoard, Weights & Biases, or your own."""
+"""Experiment trackers that show runs in progress: MLflow, TensorBoard, Weights & Biases, or your own."""
 
 from fedawe.trackers.base import TrackedRun, Tracker
 from fedawe.trackers.mlflow import MLflow

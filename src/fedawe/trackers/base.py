@@ -1,4 +1,4 @@
-"""What a tracker is: an object that is told of the evaluations of runs while they go on."""
+"""The interface of trackers, which receive the evaluations of runs in progress."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -16,11 +16,11 @@ from fedawe.results.record import Line
 
 @dataclass(frozen=True)
 class TrackedRun:
-    """One run as trackers see it.
+    """One run, as it is passed to trackers.
 
     out     folder of the experiment
     id      of this run in this folder, the same after every resumption; 16 hexadecimal digits
-    header  the first line of its record: what it is made from
+    header  the first line of its record, which describes the run
     """
 
     out: Path
@@ -29,56 +29,56 @@ class TrackedRun:
 
     @property
     def label(self) -> str:
-        """Of the algorithm."""
+        """The label of the algorithm."""
         return str(self.header["label"])
 
     @property
     def seed(self) -> int:
-        """Of the run."""
+        """The seed of the run."""
         return int(self.header["seed"])
 
     @property
     def name(self) -> str:
-        """`fedawe/seed-0`: the folder of the run, relative to that of the experiment."""
+        """The folder of the run relative to that of the experiment, such as `fedawe/seed-0`."""
         return f"{folder_name(self.label)}/seed-{self.seed}"
 
     @property
     def settings(self) -> Settings:
-        """What the run is made from, as plain values; those that are not set are omitted."""
+        """The settings of the run as plain values; settings that are None are omitted."""
         first: Settings = {"folder": self.out.resolve().name, "label": self.label, "seed": self.seed}
         return {name: value for name, value in {**first, **settings_of(self.header)}.items() if value is not None}
 
 
 class Tracker(ABC):
-    """Is told of every evaluation once and in order, also when runs are interrupted and resumed.
+    """Receives every evaluation once and in order, also when runs are interrupted and resumed.
 
-    Derive from it and implement `evaluated`. The record of a run is the truth, and a tracker follows it: when a run
-    goes on after an interruption, `started` says which rounds the tracker already has, and it is told of the others.
-    A tracker that does not override `started` is told of all evaluations again after an interruption.
-    All methods are called in the process that called `Experiment.run`, whatever process or node makes the run, and
-    several runs may be open at once. What a method raises is told as a warning and does not stop the run; the next call
-    of `Experiment.run` continues where the tracker stopped.
+    Derive a class from it and implement `evaluated`. When a run continues after an interruption, `started` returns the
+    last round that the tracker already has, and the tracker receives all later evaluations in the record of the run. A
+    tracker that does not override `started` receives all evaluations again.
+    All methods are called in the process that called `Experiment.run`, even if another process or node makes the run,
+    and several runs may be open at once. If a method raises an exception, a warning is shown and the run continues; the
+    next call of `Experiment.run` continues where the tracker stopped.
     """
 
     @property
     def destination(self) -> str:
-        """Where it writes: a run that is complete there is not told of again."""
+        """A name for the place to which the tracker writes; a run that is complete there is not sent again."""
         return type(self).__name__
 
     def started(self, run: TrackedRun) -> int:  # noqa: ARG002
-        """A run begins or goes on. Returns the last round that the tracker already has of it; -1 if it has none."""
+        """A run begins or continues. Returns the last round of it that the tracker already has; -1 if it has none."""
         return -1
 
     @abstractmethod
     def evaluated(self, run: TrackedRun, rounds: int, metrics: Mapping[str, Any]) -> None:
-        """The model after so many rounds was evaluated; `metrics` is the line of the record."""
+        """The model after `rounds` rounds was evaluated; `metrics` is the line of the record."""
 
     def finished(self, run: TrackedRun, status: str) -> None:  # noqa: B027
-        """A run ended: "complete", "diverged", or "unfinished" if it was interrupted and may go on."""
+        """A run ended with status "complete", "diverged", or "unfinished" if it was interrupted and may continue."""
 
 
 def numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
-    """The numbers of an evaluation by name; those of classes become one for each class, and the round is the last.
+    """The numbers of an evaluation by name; a list by class becomes one number per class, and the round comes last.
 
     >>> numbers({"kind": "evaluation", "round": 5, "test_accuracy_by_class": [0.9, 0.4], "elapsed_seconds": 1.5})
     {'test_accuracy_class_0': 0.9, 'test_accuracy_class_1': 0.4, 'elapsed_seconds': 1.5, 'round': 5}
@@ -88,7 +88,7 @@ def numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
 
 
 def needs(module: str, extra: str) -> ModuleType:
-    """The module of a tool that is installed separately."""
+    """Import the module of a tool that is installed separately."""
     import importlib
 
     try:

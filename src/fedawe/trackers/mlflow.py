@@ -1,4 +1,4 @@
-"""Runs in MLflow: a run for every algorithm and seed, its settings as parameters, its metrics over the rounds."""
+"""MLflow: one run per algorithm and seed, with the settings as parameters and the metrics over the rounds."""
 
 import os
 import re
@@ -10,16 +10,16 @@ from fedawe.core.errors import UserError
 from fedawe.core.files import brief
 from fedawe.trackers.base import TrackedRun, Tracker, needs, numbers
 
-TAG = "fedawe.run"  # holds the id of a run, by which it is found again
-AT_ONCE = 1000  # metrics that MLflow takes in one call
+TAG = "fedawe.run"  # the tag with the id of a run, by which the run is found when it is resumed
+AT_ONCE = 1000  # largest number of metrics in one call of MLflow
 STATUS = {"complete": "FINISHED", "diverged": "FAILED", "unfinished": "KILLED"}
 
 
 class MLflow(Tracker):
     """MLflow, local or on a server.
 
-    uri         of the tracking server or store (default: $MLFLOW_TRACKING_URI, or what MLflow takes by itself)
-    experiment  of MLflow, in which the runs are (default: $MLFLOW_EXPERIMENT_NAME, or fedawe)
+    uri         address of the tracking server or store (default: $MLFLOW_TRACKING_URI, or the default of MLflow)
+    experiment  MLflow experiment of the runs (default: $MLFLOW_EXPERIMENT_NAME, or fedawe)
     """
 
     def __init__(self, uri: str | None = None, experiment: str | None = None) -> None:
@@ -28,10 +28,10 @@ class MLflow(Tracker):
         self.experiment = experiment or os.environ.get("MLFLOW_EXPERIMENT_NAME") or "fedawe"
         try:
             self._client: Any = self._mlflow.MlflowClient(self.uri)
-        except Exception as error:  # whatever a store raises that cannot be opened
+        except Exception as error:  # stores raise many kinds of errors
             raise UserError(f"MLflow cannot use {self.uri} ({brief(error)})") from None
-        self._runs: dict[str, str] = {}  # ours -> MLflow's
-        self._resumed: set[str] = set()  # until their first evaluation
+        self._runs: dict[str, str] = {}  # id of a run -> its id in MLflow
+        self._resumed: set[str] = set()  # resumed runs, until their first evaluation
 
     @property
     def destination(self) -> str:
@@ -39,7 +39,7 @@ class MLflow(Tracker):
         return f"mlflow {self.uri} {self.experiment}"
 
     def started(self, run: TrackedRun) -> int:
-        """Find the run by its tag, or make it."""
+        """Find the run by its tag, or create it. Returns the last round that MLflow has."""
         client, found = self._client, self._client.get_experiment_by_name(self.experiment)
         place = client.create_experiment(self.experiment) if found is None else found.experiment_id
         before = client.search_runs([place], f"tags.`{TAG}` = '{run.id}'")
@@ -51,11 +51,11 @@ class MLflow(Tracker):
             theirs = client.create_run(place, run_name=run.name, tags={TAG: run.id})
         self._runs[run.id] = theirs.info.run_id
         self._settings(run, theirs)
-        # The metric `round` is written last, so all others of its steps are there.
+        # The metric `round` is written last, so for each of its steps all other metrics are there too.
         return max((each.step for each in client.get_metric_history(theirs.info.run_id, "round")), default=-1)
 
     def _settings(self, run: TrackedRun, theirs: Any) -> None:
-        """As parameters, which cannot be changed: those that are there stay, as `rounds` of a run that is extended."""
+        """Write the settings as parameters. Existing ones cannot change, such as `rounds` of a run that is extended."""
         known = theirs.data.params
         settings = {_name(name): str(value) for name, value in run.settings.items()}
         params = [self._mlflow.entities.Param(name, value) for name, value in settings.items() if name not in known]
@@ -63,9 +63,9 @@ class MLflow(Tracker):
             self._client.log_batch(theirs.info.run_id, params=params[n : n + 100])
 
     def evaluated(self, run: TrackedRun, rounds: int, metrics: Mapping[str, Any]) -> None:
-        """One step of every metric."""
+        """Write one step of every metric."""
         theirs, values = self._runs[run.id], {_name(name): value for name, value in numbers(metrics).items()}
-        if run.id in self._resumed:  # a store of files may hold some metrics of this step: not all are written at once
+        if run.id in self._resumed:  # a store of files may have only some metrics of this step
             self._resumed.remove(run.id)
             values = {name: value for name, value in values.items() if not self._has(theirs, name, rounds)}
         now = int(time.time() * 1000)
@@ -77,10 +77,10 @@ class MLflow(Tracker):
         return any(each.step == step for each in self._client.get_metric_history(theirs, name))
 
     def finished(self, run: TrackedRun, status: str) -> None:
-        """Its status in MLflow."""
+        """Write the status of the run."""
         self._client.set_terminated(self._runs.pop(run.id), STATUS[status])
 
 
 def _name(name: str) -> str:
-    """With the characters that MLflow allows."""
+    """The name with every character that MLflow does not allow replaced by _."""
     return re.sub(r"[^\w\-. /]", "_", name)

@@ -1,4 +1,4 @@
-"""Event files of TensorBoard that grow while runs go on, with the tags of `fedawe export`."""
+"""TensorBoard: event files that grow during runs, with the tags of `fedawe export`."""
 
 import struct
 import time
@@ -13,18 +13,18 @@ from fedawe.trackers.base import TrackedRun, Tracker, needs
 
 
 class TensorBoard(Tracker):
-    """An event file for every run, in the folder `tensorboard` of the experiment."""
+    """TensorBoard: an event file for every run, in the folder `tensorboard` of the experiment."""
 
     def __init__(self) -> None:
         needs("tensorboard", "tensorboard")
 
     @property
     def destination(self) -> str:
-        """Always the same folder."""
+        """The name of the folder, which is always the same."""
         return "tensorboard"
 
     def started(self, run: TrackedRun) -> int:
-        """Go on after the last event that is whole: the file is cut there, and a TensorBoard that reads it follows."""
+        """Cut the file after its last complete event. Returns the step of that event."""
         file = _file(run)
         whole, last = _read(file) if file.exists() else (0, -1)
         with file.open("r+b" if whole else "wb") as opened:
@@ -35,7 +35,7 @@ class TensorBoard(Tracker):
         return last
 
     def evaluated(self, run: TrackedRun, rounds: int, metrics: Mapping[str, Any]) -> None:  # noqa: ARG002
-        """One event with all numbers."""
+        """Append one event with all numbers."""
         declared = declared_in(run.header)
         ranked = {name for name, metric in declared.items() if metric.better is not None}
         _append(_file(run), evaluation_event(time.time(), metrics, variants_in(metrics, declared, run.header), ranked))
@@ -51,7 +51,7 @@ def _append(file: Path, content: bytes) -> None:
 
 
 def _read(file: Path) -> tuple[int, int]:
-    """How many bytes of the file are whole events, and the last step among them.
+    """The number of bytes of complete events at the start of the file, and the last step in them.
 
     An event is its length (8 bytes), a checksum of that (4), the message, and a checksum of the message (4).
     """

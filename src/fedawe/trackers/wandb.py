@@ -1,4 +1,4 @@
-"""Runs in Weights & Biases: a run for every algorithm and seed, grouped by algorithm, with the rounds as steps."""
+"""Weights & Biases: one run per algorithm and seed, grouped by algorithm, with the rounds as steps."""
 
 import os
 import shutil
@@ -12,10 +12,10 @@ from fedawe.trackers.base import TrackedRun, Tracker, needs, numbers
 class WandB(Tracker):
     """Weights & Biases, online or offline; its files are in the folder `wandb` of the experiment.
 
-    An offline run is a file that cannot be read back, so it is written anew from the record when a run goes on: there
-    is always one offline folder for a run, with every step once.
+    An offline run is a file that cannot be read back. When a run is resumed, the file is written again from the record,
+    so there is always one offline folder per run, with every step once.
 
-    project  of Weights & Biases (default: $WANDB_PROJECT, or fedawe)
+    project  project in Weights & Biases (default: $WANDB_PROJECT, or fedawe)
     entity   user or team (default: as Weights & Biases is configured)
     mode     online or offline (default: $WANDB_MODE, or online)
     """
@@ -38,7 +38,7 @@ class WandB(Tracker):
         return " ".join(["wandb", self.mode, *([self.entity] if self.entity else []), self.project])
 
     def started(self, run: TrackedRun) -> int:
-        """Online, a run goes on where the server has it; offline, it begins anew."""
+        """Online, continue the run after its last step on the server; offline, begin it again."""
         if self.mode != "online":
             for old in (run.out / "wandb").glob(f"offline-run-*-{run.id}"):
                 shutil.rmtree(old, ignore_errors=True)
@@ -59,9 +59,9 @@ class WandB(Tracker):
         return int(theirs.step) - 1 if theirs.resumed else -1
 
     def evaluated(self, run: TrackedRun, rounds: int, metrics: Mapping[str, Any]) -> None:
-        """One step."""
+        """Write one step."""
         self._runs[run.id].log(numbers(metrics), step=rounds)
 
     def finished(self, run: TrackedRun, status: str) -> None:
-        """Everything is written or sent when this returns."""
+        """Finish the run; everything is written or sent when this returns."""
         self._runs.pop(run.id).finish(exit_code=0 if status == "complete" else 1)
