@@ -44,7 +44,7 @@ class SCAFFOLD(OneGlobalModel[ScaffoldState]):
 
     The server sends c - c_i with the model. With option 2 it computes the new c_i from G_i, so the clients send nothing
     else; that needs plain SGD at the clients (a momentum or Adam is refused). Because all c_i have the same weight in
-    c, SCAFFOLD is unbiased under unequal availability once every client has been active.
+    c, SCAFFOLD corrects the bias of unequal availability once every client has been active.
 
     period   P > 1: c_i is the mean gradient over the client's steps in P rounds, updated at their end, as in Amplified
              SCAFFOLD (Crawshaw and Liu, NeurIPS 2024): `Amplified(SCAFFOLD(period=P), period=P, gamma=...)`
