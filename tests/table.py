@@ -44,6 +44,7 @@ ROWS = [
     Row("fedawe max_echo", lambda p: fedawe.FedAWE(max_echo=2), fedawe.FedAvg()),
     Row("fedawe carry", lambda p: fedawe.FedAWE(max_echo=2, carry=True), fedawe.FedAvg()),
     Row("fedawe max_absence", lambda p: fedawe.FedAWE(max_absence=2), fedawe.FedAvg()),
+    Row("fedawe max_absence active", lambda p: fedawe.FedAWE(max_absence=2, average="active"), fedawe.FedAvg()),
     Row("fedawe active", lambda p: fedawe.FedAWE(average="active"), fedawe.FedAvg()),
     Row("fedavg", lambda p: fedawe.FedAvg(eta_g=0.7), fedawe.FedAvg(eta_g=0.7)),
     Row("fedavg clip", lambda p: fedawe.FedAvg(clip=0.4), fedawe.FedAvg(clip=0.4)),

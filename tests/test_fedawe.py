@@ -291,6 +291,17 @@ def test_the_average_over_active_clients_is_the_paper_s_among_them() -> None:
     torch.testing.assert_close(fedawe.FedAWE().model(large), x0 - total / 30, rtol=1e-12, atol=1e-12)
 
 
+def test_clients_that_were_never_active_do_not_count_however_short_an_absence_may_be() -> None:
+    """Without max_absence the same, since no client that is active was away for long."""
+    bounded, free = (fedawe.FedAWE(max_absence=limit, average="active") for limit in (3, None))
+    states = [algorithm.init(torch.zeros(1), 50) for algorithm in (bounded, free)]
+    for t in range(12):
+        A, G = torch.tensor([t % 3]), torch.tensor([[1.0 + t]])
+        states = [rule.aggregate(state, t, A, G) for rule, state in zip((bounded, free), states, strict=True)]
+    torch.testing.assert_close(bounded.model(states[0]), free.model(states[1]))
+    assert (states[0].tau >= 0).all(), "the other 47 hold a newer version, which a client that joins begins with"
+
+
 def test_before_anyone_is_active_every_average_is_the_initial_model() -> None:
     for average in ("all", "active"):
         algorithm = fedawe.FedAWE(average=average)

@@ -20,6 +20,13 @@ class CarryState(Versions):
 
 
 @dataclass(frozen=True)
+class ActiveState(Versions):
+    """Versions, and the round in which each client was last active itself; with `max_absence`, tau may be later."""
+
+    last: Tensor  # -1 for a client that has never been active                            [m] int64
+
+
+@dataclass(frozen=True)
 class FedAWE(Shown):
     """FedAWE (Xiang, Ioannidis, Yeh, Joe-Wong and Su 2024, arXiv:2409.17446, Algorithm 1).
 
@@ -45,11 +52,10 @@ class FedAWE(Shown):
                  had been active without an innovation in the round that made that version. This bounds the number of
                  versions. The innovations that the client missed are not made up for, so Proposition 1 holds only while
                  no echo would exceed this
-    average      the clients over which `model` averages. "all": all m, the paper's x-bar. "active": those that no
-                 longer hold the initial model; without `max_absence` these are the clients that have been active at
-                 least once. x-bar over n such clients is x^0 minus eta_g/n times the sum of all echoed innovations, so
-                 Proposition 1 holds among these n. None: "all" in a simulation, "active" in a deployment, where m may
-                 be far too large
+    average      the clients over which `model` averages. "all": all m, the paper's x-bar. "active": those that have
+                 been active at least once. Without `max_absence`, x-bar over n such clients is x^0 minus eta_g/n times
+                 the sum of all echoed innovations, so Proposition 1 holds among these n. None: "all" in a simulation,
+                 "active" in a deployment, where m may be far too large
 
     Example with two clients and d = 1, where G_i = 1 in every active round. Client 1 misses round 0, so its first
     innovation counts twice:
@@ -90,7 +96,11 @@ class FedAWE(Shown):
     def init(self, x0: Tensor, m: int) -> Versions:
         """x_i^0 = x^0 and tau_i = -1 for every client."""
         held = Versions.of(first_model(x0, m), m)
-        return CarryState(**vars(held), paid=held.tau.clone()) if self.carry else held
+        if self.carry:
+            return CarryState(**vars(held), paid=held.tau.clone())
+        if self.max_absence is not None and self.average == "active":
+            return ActiveState(**vars(held), last=held.tau.clone())
+        return held
 
     def start(self, state: Versions, A: Tensor) -> Tensor:
         """x_i^t, the model that each client received last, [k, d]."""
@@ -119,6 +129,8 @@ class FedAWE(Shown):
         after = state.advance(t, A, state.mean(A) - self.eta_g * clipped(v, self.clip))
         if isinstance(after, CarryState):
             return replace(after, paid=after.paid.index_add(0, A, self._echo(state, t, A)))
+        if isinstance(after, ActiveState):
+            after = replace(after, last=after.last.index_fill(0, A, t))
         return self._renewed(after)
 
     def _renewed(self, state: Versions) -> Versions:
@@ -126,6 +138,9 @@ class FedAWE(Shown):
 
     def model(self, state: Versions) -> Tensor:
         """x-bar = (1/m) sum_i x_i, or the mean over the clients that have been active, [d]."""
+        if isinstance(state, ActiveState):
+            active = (state.last >= 0).nonzero().flatten()
+            return state.mean(active) if len(active) else state.latest.clone()
         return state.mean_of_active() if self.average == "active" else state.mean()
 
     def deployed(self) -> "FedAWE":
