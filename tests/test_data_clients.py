@@ -101,6 +101,8 @@ def test_partitions_of_ones_own():
         return [np.flatnonzero(labels == (c + seed) % 3) for c in range(3)]
 
     assert lists(partition_of(data(), by_class, seed=1)) == [np.flatnonzero(Y[:N] == c).tolist() for c in (1, 2, 0)]
+    table = np.arange(N).reshape(2, -1)
+    assert lists(partition_of(data(), table)) == table.tolist()
     assert lists(partition_of(data(client=OWNERS), halves)) == lists(
         map(np.asarray, halves)
     )  # what is asked for counts

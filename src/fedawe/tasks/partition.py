@@ -92,7 +92,7 @@ def settled(
     chosen = ("natural" if natural else "dirichlet") if partition is None else partition
     if isinstance(chosen, str) and chosen not in PARTITIONS:
         raise UserError(f"partition is {chosen!r}; expected {', '.join(PARTITIONS)}, a function or lists of samples")
-    if chosen == "natural" and not natural:
+    if isinstance(chosen, str) and chosen == "natural" and not natural:
         raise UserError(
             "partition is natural, but the data does not say which client has which sample; expected an array or "
             "column named client"
