@@ -112,6 +112,15 @@ def test_dropout_keeps_what_its_seed_says_and_no_more():
     assert not torch.equal(found, network.gradients(x[None], (inputs, targets[None], weights, [4]))[0])
 
 
+def test_dropout_of_everything_gives_zeros_as_in_torch():
+    network = paper((3, 8, 8), (16,), 10, dropout=1.0)
+    x, inputs = network.initial(0)[None], torch.ones(1, 4, 3, 8, 8)
+    g = network.gradients(x, (inputs, torch.zeros(1, 4, dtype=torch.int64), torch.full((1, 4), 0.25), [3]))[0]
+    expected = torch.softmax(x[0, -10:], 0) - nn.functional.one_hot(torch.tensor(0), 10)
+    torch.testing.assert_close(g[-10:], expected)
+    assert not g[:-10].any()
+
+
 def test_dropout_of_a_client_depends_on_nothing_but_its_name():
     task = image_task(paper((3, 8, 8), (16,), 10, dropout=0.2), size=8)
     local = fedawe.Local(fedawe.Rate(0.1), steps=2, batch=8)

@@ -53,6 +53,6 @@ def masks(shapes: Sequence[torch.Size], p: Sequence[float], seeds: Sequence[int]
         draw = torch.Generator().manual_seed(seed)
         rows.append(torch.rand(samples, sum(sizes), generator=draw).split(sizes, dim=1))
     return [
-        torch.stack([(row[n] >= p[n]).to(like) / (1 - p[n]) for row in rows]).view(len(rows), *shape)
+        torch.stack([(row[n] >= p[n]).to(like) / (1 - p[n] or 1) for row in rows]).view(len(rows), *shape)
         for n, shape in enumerate(shapes)
     ]
