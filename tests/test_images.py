@@ -156,6 +156,9 @@ def test_crops_and_flips_are_those_of_a_naive_loop():
         padded[:, 4:12, 4:14] = images[rows[n]]
         window = padded[:, row : row + 8, column : column + 10]
         torch.testing.assert_close(found[n], window.flip(2) if mirror else window, rtol=0, atol=0)
+    doubles = Augment.apply(padded_all.double(), rows, draws[0])
+    assert doubles.dtype == torch.float64
+    assert torch.equal(doubles, found.double())
 
 
 def test_augmentation_by_batch_treats_all_images_alike():

@@ -34,7 +34,8 @@ class Augment:
         if padded.device.type != "cpu":
             return gathered(padded, rows, draws)
         C, H, W = padded.shape[1], padded.shape[2] - 2 * PAD, padded.shape[3] - 2 * PAD
-        source, out = padded.numpy(), np.empty((len(rows), C, H, W), dtype=np.float32)
+        source = padded.numpy()
+        out = np.empty((len(rows), C, H, W), dtype=source.dtype)
         for n, (row, (y, x, mirror)) in enumerate(zip(rows.tolist(), draws.tolist(), strict=True)):
             window = source[row, :, y : y + H, x : x + W]
             out[n] = window[:, :, ::-1] if mirror else window
