@@ -186,6 +186,28 @@ class Cumulative(nn.Module):
         return self.last(self.norm(x.flatten(1)))
 
 
+class Counted(nn.Module):
+    """Counts its calls, in evaluation too: in a buffer that is in the `state_dict`, and in one that is not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(16, CLASSES)
+        self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("more", torch.zeros(()), persistent=False)
+
+    def forward(self, x):
+        self.calls += 1
+        self.more += 1
+        return self.layer(x) + self.calls + self.more
+
+
+def test_evaluation_leaves_the_buffers_of_the_module_as_they_are() -> None:
+    network = ModuleNetwork(Counted)
+    x, inputs = network.initial(0), torch.zeros(1, 16)
+    first = network.outputs(x, inputs)
+    assert torch.equal(network.outputs(x, inputs), first)
+
+
 def test_integers_live_for_one_round_of_a_client() -> None:
     problem, on = task(ModuleNetwork(Cumulative)), trace(4)
     assert torch.equal(problem.network.module.norm.num_batches_tracked, torch.tensor(0))

@@ -34,10 +34,11 @@ class Autograd(Differentiated):
 
     def outputs(self, x: Tensor, inputs: Tensor) -> Tensor:
         self.module.eval()
-        named = self.layout.tensors(x)
-        own = {name: tensor.clone() if name in self.buffers else tensor for name, tensor in named.items()}
+        named = {**self.fresh(x), **self.layout.tensors(x)}
+        parameters = self.layout.parts(x[: self.d], "parameter")
+        own = {name: tensor if name in parameters else tensor.clone() for name, tensor in named.items()}
         with self.seeded(0, x.device), torch.no_grad():  # a module may draw in evaluation too
-            outputs: Tensor = functional_call(self.module, {**self.fresh(x), **own}, (inputs,))
+            outputs: Tensor = functional_call(self.module, own, (inputs,))
         return outputs
 
     def loss(
