@@ -85,6 +85,17 @@ def test_half_precision_is_kept_in_single_precision_and_given_back_in_half() -> 
     x = layout.vector(nn.Linear(2, 2).half().state_dict())
     assert x.dtype == torch.float32
     assert layout.state_dict(x)["weight"].dtype == torch.float16
+    tied = Tied().half()
+    found = (layout := Layout.of(tied)).state_dict(layout.vector(tied.state_dict()))
+    assert {name: one.dtype for name, one in found.items()} == dict.fromkeys(tied.state_dict(), torch.float16)
+
+
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.int64], ids=str)
+def test_parameters_that_are_not_floating_point_are_refused(dtype: torch.dtype) -> None:
+    made = nn.Linear(2, 2)
+    made.scale = nn.Parameter(torch.ones(2, dtype=dtype), requires_grad=False)
+    with pytest.raises(fedawe.UserError, match=rf"the parameter scale is {dtype}; expected floating-point parameters"):
+        Layout.of(made)
 
 
 # The wrapper

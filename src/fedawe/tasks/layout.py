@@ -153,4 +153,4 @@ class Layout:
         """All tensors of the module whose vector is x [d + b], of their own dtypes, as `load_state_dict` takes them."""
         found = {**self.tensors(x), **self.constants}
         named = {entry.name: found[entry.name].to(entry.dtype) for entry in self.entries}
-        return {**named, **{alias: found[name] for alias, name in self.aliases.items()}}
+        return {**named, **{alias: named[name] for alias, name in self.aliases.items()}}
