@@ -62,6 +62,11 @@ class Layout:
         parameters = dict(module.named_parameters(remove_duplicate=False))
         if lazy := [name for name, one in parameters.items() if is_lazy(one)]:
             raise UserError(f"{lazy[0]} has no shape yet; call the module once on an input before it is returned")
+        if wrong := [name for name, one in parameters.items() if not one.is_floating_point()]:
+            raise UserError(
+                f"the parameter {wrong[0]} is {parameters[wrong[0]].dtype}; expected floating-point parameters (keep a "
+                "complex one as torch.view_as_real gives it, and make whole numbers a buffer)"
+            )
         entries: list[Entry] = []
         constants: dict[str, Tensor] = {}
         first: dict[int, str] = {}
