@@ -41,7 +41,14 @@ class ModuleNetwork:
         start: Callable[[int], Tensor] | None = None,
     ) -> None:
         self.make, self.per_sample, self.asked, self.start = make, loss, executor, start
+        if isinstance(make, nn.Module):
+            kind = type(make).__name__
+            raise UserError(
+                f"make is the module {kind} itself; expected a function that builds it, as in lambda: {kind}(...)"
+            )
         self.module = make()
+        if not isinstance(self.module, nn.Module):
+            raise UserError(f"make returned {type(self.module).__name__}; expected a torch.nn.Module")
         self.layout = Layout.of(self.module)
         self.executors: dict[int, Executor] = {}  # number of dimensions of an input -> executor
 
