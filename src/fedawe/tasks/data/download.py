@@ -30,7 +30,7 @@ def download(name: str, folder: Path, report: Report, mirror: str | None = None,
     known = KNOWN.get(name)
     if known is None:
         raise UserError(f"{name!r} cannot be downloaded; {', '.join(KNOWN)} can")
-    if mirror is not None and urlsplit(mirror).scheme not in ("http", "https"):
+    if mirror is not None and not _is_address(mirror):
         raise UserError(f"a mirror is an address that begins with http:// or https://, not {mirror!r}")
     into = folder / "downloads"
     for file in known.downloads:
@@ -40,6 +40,14 @@ def download(name: str, folder: Path, report: Report, mirror: str | None = None,
             else:
                 _fetch(known, file, into, report, mirror, pause)
     return [into / file.name for file in known.downloads]
+
+
+def _is_address(text: str) -> bool:
+    """Whether this is a URL that begins with http:// or https://."""
+    try:
+        return urlsplit(text).scheme in ("http", "https")
+    except ValueError:  # brackets without an IPv6 address
+        return False
 
 
 def _fetch(known: Known, file: File, into: Path, report: Report, mirror: str | None, pause: float) -> None:
