@@ -186,6 +186,8 @@ def test_hugging_face():
     same(from_huggingface(parts["train"], parts["test"], val=parts["val"]), from_arrays("mine", expected))
     with pytest.raises(UserError, match="there is no column 'owner'; the columns are 'f0', 'f1', 'f2', 'f3', 'label'"):
         from_huggingface(parts["train"], parts["test"], client="owner")
+    with pytest.raises(UserError, match="test has no column 'label'; its columns are 'f0', 'f1', 'f2', 'f3'"):
+        from_huggingface(parts["train"], parts["test"].remove_columns("label"))
 
 
 def test_torch():
