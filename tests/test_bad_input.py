@@ -351,6 +351,7 @@ CALLS = [
     (lambda: fedawe.dirichlet_partition([0, 1], 2, "1", np.random.default_rng(0)), "alpha is '1'; expected a positive"),
     (lambda: fedawe.dirichlet_partition([0.5], 1, 0.1, np.random.default_rng(0)), "labels must be a vector of class"),
     (lambda: fedawe.Quadratic(torch.zeros(3)), "u must be one optimum per client [m, d]"),
+    (lambda: fedawe.Quadratic(torch.zeros(2, 3), noise=-0.1), "noise is -0.1; expected a standard deviation from 0"),
     (
         lambda: fedawe.simulate(QUADRATIC, fedawe.FedAvg(), fedawe.Trace([[1]]), fedawe.Local(), seed=0),
         "the trace has 1 clients, the task 3",
