@@ -205,7 +205,7 @@ DATA = [
     (npz(**{**GOOD, "y_train": Y[:-1]}), ": y_train must have one label for each of 40 samples, not shape [39]"),
     (npz(**{**GOOD, "y_train": Y - 1}), ": y_train must be class numbers from 0"),
     (npz(**{**GOOD, "y_train": Y + 0.5}), ": y_train must be class numbers from 0"),
-    (npz(**{**GOOD, "y_test": Y + 1}), ": y_test has class 4, which y_train does not know"),
+    (npz(**{**GOOD, "y_test": Y + 1}), ": y_test has class 4, which y_train does not have"),
     (npz(**{**GOOD, "y_train": Y + 10**6}), ": y_train has a class number 1000003"),
     (text("PK not really"), ": cannot be read as npz"),
     (npz(**{**GOOD, "y_train": np.array([{}] * 40, dtype=object)}), ": cannot be read as npz"),

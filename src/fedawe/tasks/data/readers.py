@@ -23,8 +23,8 @@ def from_huggingface(
 ) -> Data:
     """Data from Hugging Face `datasets.Dataset` objects, as you have loaded them.
 
-    inputs  the column of images or of lists of numbers, or several columns of numbers; None: all that are not named
-            otherwise
+    inputs  the column of images or of lists of numbers, or several columns of numbers; None: all but label and
+            client
     label   the column of labels: class numbers from 0, or names
     client  the column that says which client has the sample
     """
