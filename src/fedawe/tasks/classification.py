@@ -277,9 +277,7 @@ class Classification(Task):
         labels = labels[rows]
         outputs = self.computed.outputs(x, self.data.inputs(images, rows))
         hits = (outputs.argmax(-1) == labels).to(torch.float64)
-        hits = (
-            hits.mean(1) if hits.ndim > 1 else hits
-        )  # of a text: the share of its characters that are predicted correctly
+        hits = hits.mean(1) if hits.ndim > 1 else hits  # of a text: the share of correct characters
         return torch.stack([hits, self.network.loss(outputs, labels).to(torch.float64)], 1).cpu()
 
     def summary(self, answers: Sequence[Tensor]) -> Metrics:

@@ -27,9 +27,7 @@ def network_for(data: Data, model: ModelName) -> ModuleNetwork:
     features = shape.numel()
     if data.text != (model == "lstm"):
         are = "text" if data.text else f"numbers of shape {list(shape)}"
-        raise UserError(
-            f"model is {model!r}, but the samples of {data.name} are {are}; use lstm for text, and only for text"
-        )
+        raise UserError(f"model is {model!r}, but the samples of {data.name} are {are}; use lstm for text alone")
     if model == "lstm":
         return lstm(data.classes, every=data.y_train.ndim > 1)
     if model == "softmax":
@@ -75,9 +73,7 @@ def authors_start(make: partial[nn.Module], seed: int) -> Tensor:
     draw, pieces = rng(seed, "init"), []
     for n, shape in enumerate(shapes):
         size = torch.Size(shape).numel()
-        fan_in = torch.Size(
-            shapes[n - n % 2][1:]
-        ).numel()  # of this weight, or of the weight to which this bias belongs
+        fan_in = torch.Size(shapes[n - n % 2][1:]).numel()  # of this weight, or of the weight beside this bias
         if n >= len(shapes) - 2:
             pieces.append(draw.uniform(-(fan_in**-0.5), fan_in**-0.5, size))
         else:

@@ -25,8 +25,7 @@ class ModuleNetwork:
     loss      what is trained and what is evaluated
     executor  how the module is computed. "dense": a chain of linear layers in closed form, all clients at once.
               "layers": the usual layers, in the memory layout that suits the processor. "autograd": any module, by its
-              own forward method.
-              "auto" takes the first of these that can compute the module; they agree to rounding
+              own forward method. "auto": the first of these that can compute the module; they agree to rounding
     start     gives the initial vector [d + b] of a seed; None: the vector of a module that `make` builds, with torch's
               generators seeded for it
 

@@ -85,7 +85,7 @@ def _persist(address: str, part: Path, file: File, report: Report, pause: float)
             if isinstance(error, urllib.error.HTTPError):
                 error.close()
                 said = f"the server says {error.code} {error.reason}"
-                if error.code < 500:  # which a repetition does not change
+                if error.code < 500:  # a repetition would get the same answer
                     raise _Failed(said) from None
             have = _size(part)
             idle = 0 if have > before else idle + 1
