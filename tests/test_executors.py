@@ -419,6 +419,12 @@ def test_a_function_that_builds_no_module_is_refused(make: Callable[[], nn.Modul
         ModuleNetwork(make)
 
 
+def test_an_initial_vector_of_another_length_is_refused() -> None:
+    network = ModuleNetwork(lambda: nn.Linear(9, 3), start=lambda seed: torch.zeros(3))
+    with pytest.raises(fedawe.UserError, match=r"start returned a tensor of shape \[3\]; expected \[30\]"):
+        network.initial(0)
+
+
 def test_an_executor_can_be_asked_for() -> None:
     def make() -> nn.Module:
         return modules.dense(3)

@@ -81,7 +81,10 @@ class ModuleNetwork:
     def initial(self, seed: int) -> Tensor:
         """The initial vector of this seed, [d + b]; the global random state is restored afterwards."""
         if self.start is not None:
-            return self.start(seed)
+            x, size = self.start(seed), self.layout.parameters + self.layout.buffers
+            if x.shape != (size,):
+                raise UserError(f"start returned a tensor of shape {list(x.shape)}; expected [{size}], the whole model")
+            return x
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(int(rng(seed, "init").integers(2**63)))
             return self.layout.vector(self.make().state_dict())
