@@ -205,7 +205,7 @@ DATA = [
     (npz(**{**GOOD, "y_train": Y[:-1]}), ": y_train must have one label for each of 40 samples, not shape [39]"),
     (npz(**{**GOOD, "y_train": Y - 1}), ": y_train must be class numbers from 0"),
     (npz(**{**GOOD, "y_train": Y + 0.5}), ": y_train must be class numbers from 0"),
-    (npz(**{**GOOD, "y_test": Y + 1}), ": y_test has class 4, which y_train does not know"),
+    (npz(**{**GOOD, "y_test": Y + 1}), ": y_test has class 4, which y_train does not have"),
     (npz(**{**GOOD, "y_train": Y + 10**6}), ": y_train has a class number 1000003"),
     (text("PK not really"), ": cannot be read as npz"),
     (npz(**{**GOOD, "y_train": np.array([{}] * 40, dtype=object)}), ": cannot be read as npz"),
@@ -352,6 +352,7 @@ CALLS = [
     (lambda: fedawe.dirichlet_partition([0, 1], 2, "1", np.random.default_rng(0)), "alpha is '1'; expected a positive"),
     (lambda: fedawe.dirichlet_partition([0.5], 1, 0.1, np.random.default_rng(0)), "labels must be a vector of class"),
     (lambda: fedawe.Quadratic(torch.zeros(3)), "u must be one optimum per client [m, d]"),
+    (lambda: fedawe.Quadratic(torch.zeros(2, 3), noise=-0.1), "noise is -0.1; expected a standard deviation from 0"),
     (
         lambda: fedawe.simulate(QUADRATIC, fedawe.FedAvg(), fedawe.Trace([[1]]), fedawe.Local(), seed=0),
         "the trace has 1 clients, the task 3",

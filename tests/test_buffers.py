@@ -85,6 +85,17 @@ def test_half_precision_is_kept_in_single_precision_and_given_back_in_half() -> 
     x = layout.vector(nn.Linear(2, 2).half().state_dict())
     assert x.dtype == torch.float32
     assert layout.state_dict(x)["weight"].dtype == torch.float16
+    tied = Tied().half()
+    found = (layout := Layout.of(tied)).state_dict(layout.vector(tied.state_dict()))
+    assert {name: one.dtype for name, one in found.items()} == dict.fromkeys(tied.state_dict(), torch.float16)
+
+
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.int64], ids=str)
+def test_parameters_that_are_not_floating_point_are_refused(dtype: torch.dtype) -> None:
+    made = nn.Linear(2, 2)
+    made.scale = nn.Parameter(torch.ones(2, dtype=dtype), requires_grad=False)
+    with pytest.raises(fedawe.UserError, match=rf"the parameter scale is {dtype}; expected floating-point parameters"):
+        Layout.of(made)
 
 
 # The wrapper
@@ -184,6 +195,28 @@ class Cumulative(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.last(self.norm(x.flatten(1)))
+
+
+class Counted(nn.Module):
+    """Counts its calls, in evaluation too: in a buffer that is in the `state_dict`, and in one that is not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(16, CLASSES)
+        self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("more", torch.zeros(()), persistent=False)
+
+    def forward(self, x):
+        self.calls += 1
+        self.more += 1
+        return self.layer(x) + self.calls + self.more
+
+
+def test_evaluation_leaves_the_buffers_of_the_module_as_they_are() -> None:
+    network = ModuleNetwork(Counted)
+    x, inputs = network.initial(0), torch.zeros(1, 16)
+    first = network.outputs(x, inputs)
+    assert torch.equal(network.outputs(x, inputs), first)
 
 
 def test_integers_live_for_one_round_of_a_client() -> None:

@@ -110,7 +110,7 @@ WRONG = {
     "y_train must have one label for each of 50 samples, not shape [49]": {"y_train": np.arange(49)},
     "y_test must be class numbers from 0, not float64": {"y_test": np.ones(7)},
     "y_train must be class numbers from 0, not int64 from -1": {"y_train": np.arange(50) % 11 - 1},
-    "y_test has class 6, which y_train does not know": {"y_test": np.arange(7)},
+    "y_test has class 6, which y_train does not have": {"y_test": np.arange(7)},
     "has 'labels'; expected no arrays but x_train, y_train, x_test, y_test, x_val, y_val, client": {
         "labels": np.arange(7)
     },

@@ -101,6 +101,8 @@ def test_partitions_of_ones_own():
         return [np.flatnonzero(labels == (c + seed) % 3) for c in range(3)]
 
     assert lists(partition_of(data(), by_class, seed=1)) == [np.flatnonzero(Y[:N] == c).tolist() for c in (1, 2, 0)]
+    table = np.arange(N).reshape(2, -1)
+    assert lists(partition_of(data(), table)) == table.tolist()
     assert lists(partition_of(data(client=OWNERS), halves)) == lists(
         map(np.asarray, halves)
     )  # what is asked for counts
@@ -196,7 +198,7 @@ def test_labels_may_be_whole_numbers_of_any_type(dtype):
 def test_what_has_no_meaning_for_a_partition_is_refused():
     with pytest.raises(UserError, match=r"alpha is 0\.5, but the data says which client has which sample; omit alpha"):
         partition_of(data(client=OWNERS), alpha=0.5)
-    with pytest.raises(UserError, match=r"alpha is 0\.5, but the partition is another one"):
+    with pytest.raises(UserError, match=r"alpha is 0\.5, but the partition is not dirichlet"):
         partition_of(data(), "iid", alpha=0.5)
     with pytest.raises(UserError, match="clients is 7, but the partition has 3 clients; omit clients"):
         partition_of(data(client=OWNERS), clients=7)
@@ -448,7 +450,7 @@ REFUSED = [
     ("plain.npz --partition parts.py:THREE", "expected natural, dirichlet, iid without options, or a function"),
     ("plain.npz --partition parts.py:none", "parts.py has no 'none'"),
     ("plain.npz --partition parts.py:halves --clients 7", "clients is 7, but the partition has 2 clients"),
-    ("plain.npz --partition parts.py:halves --alpha 1", "alpha is 1, but the partition is another one"),
+    ("plain.npz --partition parts.py:halves --alpha 1", "alpha is 1, but the partition is not dirichlet"),
     ("plain.npz --clients 4 --alpha 9 --validation 1.5", "validation is 1.5; expected a share between 0 and 1"),
     ("plain.npz --clients 4 --alpha 9 --evaluate-on validation", "evaluate_on is validation; expected one or more of"),
     ("quadratic --evaluate-on test", "--evaluate-on has no meaning for the task quadratic; omit it"),

@@ -178,7 +178,8 @@ def test_a_mirror_is_used_instead(tmp_path, server, monkeypatch):
     publish(monkeypatch, "http://unused.invalid/a.bin")
     fetch(tmp_path, mirror=server.address + "/deep/")
     assert server.asked == [("/deep/a.bin", None)]
-    assert "begins with http:// or https://, not 'file:///etc'" in refusal(tmp_path / "b", mirror="file:///etc")
+    for wrong in ("file:///etc", "http://[::1"):
+        assert f"begins with http:// or https://, not {wrong!r}" in refusal(tmp_path / "b", mirror=wrong)
 
 
 def test_without_a_network_the_error_says_which_file_to_bring_where(tmp_path, monkeypatch):

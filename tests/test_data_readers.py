@@ -186,6 +186,8 @@ def test_hugging_face():
     same(from_huggingface(parts["train"], parts["test"], val=parts["val"]), from_arrays("mine", expected))
     with pytest.raises(UserError, match="there is no column 'owner'; the columns are 'f0', 'f1', 'f2', 'f3', 'label'"):
         from_huggingface(parts["train"], parts["test"], client="owner")
+    with pytest.raises(UserError, match="test has no column 'label'; its columns are 'f0', 'f1', 'f2', 'f3'"):
+        from_huggingface(parts["train"], parts["test"].remove_columns("label"))
 
 
 def test_torch():
@@ -255,7 +257,7 @@ WRONG_ARRAYS = [
         "client must be one whole number or name for each of 20 training samples, not float64",
     ),
     ({"x_val": X[20:24, :3]}, "samples of x_train have the shape [4], those of x_val [3]"),
-    ({"y_val": np.array([0, 1, 2, 7])}, "y_val has class 7, which y_train does not know"),
+    ({"y_val": np.array([0, 1, 2, 7])}, "y_val has class 7, which y_train does not have"),
     ({"x_test": X[24:].astype(np.float64) * 1e200}, "e+200, which is too large for float32; scale the inputs"),
     ({"x_test": X[24:] * np.nan}, "x_test has entries that are not finite"),
 ]

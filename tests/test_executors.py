@@ -407,6 +407,24 @@ def test_modules_that_cannot_be_trained_are_refused(make: Callable[[], nn.Module
         ModuleNetwork(make).executor(1)
 
 
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (nn.Linear(9, 3), "make is the module Linear itself; expected a function that builds it, as in lambda: "),
+        (lambda: None, "make returned NoneType; expected a torch.nn.Module"),
+    ],
+)
+def test_a_function_that_builds_no_module_is_refused(make: Callable[[], nn.Module], said: str) -> None:
+    with pytest.raises(fedawe.UserError, match=said):
+        ModuleNetwork(make)
+
+
+def test_an_initial_vector_of_another_length_is_refused() -> None:
+    network = ModuleNetwork(lambda: nn.Linear(9, 3), start=lambda seed: torch.zeros(3))
+    with pytest.raises(fedawe.UserError, match=r"start returned a tensor of shape \[3\]; expected \[30\]"):
+        network.initial(0)
+
+
 def test_an_executor_can_be_asked_for() -> None:
     def make() -> nn.Module:
         return modules.dense(3)

@@ -112,6 +112,15 @@ def test_dropout_keeps_what_its_seed_says_and_no_more():
     assert not torch.equal(found, network.gradients(x[None], (inputs, targets[None], weights, [4]))[0])
 
 
+def test_dropout_of_everything_gives_zeros_as_in_torch():
+    network = paper((3, 8, 8), (16,), 10, dropout=1.0)
+    x, inputs = network.initial(0)[None], torch.ones(1, 4, 3, 8, 8)
+    g = network.gradients(x, (inputs, torch.zeros(1, 4, dtype=torch.int64), torch.full((1, 4), 0.25), [3]))[0]
+    expected = torch.softmax(x[0, -10:], 0) - nn.functional.one_hot(torch.tensor(0), 10)
+    torch.testing.assert_close(g[-10:], expected)
+    assert not g[:-10].any()
+
+
 def test_dropout_of_a_client_depends_on_nothing_but_its_name():
     task = image_task(paper((3, 8, 8), (16,), 10, dropout=0.2), size=8)
     local = fedawe.Local(fedawe.Rate(0.1), steps=2, batch=8)
@@ -147,6 +156,9 @@ def test_crops_and_flips_are_those_of_a_naive_loop():
         padded[:, 4:12, 4:14] = images[rows[n]]
         window = padded[:, row : row + 8, column : column + 10]
         torch.testing.assert_close(found[n], window.flip(2) if mirror else window, rtol=0, atol=0)
+    doubles = Augment.apply(padded_all.double(), rows, draws[0])
+    assert doubles.dtype == torch.float64
+    assert torch.equal(doubles, found.double())
 
 
 def test_augmentation_by_batch_treats_all_images_alike():

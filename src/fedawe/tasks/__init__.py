@@ -1,4 +1,4 @@
-"""What can be learned: quadratics, bundled data, a user's own data in many formats, a user's own module."""
+"""Learning problems: quadratics, bundled data, a user's own data in many formats, and a user's own module."""
 
 from fedawe.tasks.augment import Augment
 from fedawe.tasks.base import Task, Update

@@ -22,7 +22,7 @@ class Augment:
     per: Literal["image", "batch"] = "image"
 
     def draw(self, steps: int, size: int, generator: np.random.Generator) -> Tensor:
-        """Row, column and mirror of every image of a client's round, [s, B, 3] int64."""
+        """The shift (row, column) of every image of a client's round, and whether it is mirrored, [s, B, 3] int64."""
         shape = (steps, size if self.per == "image" else 1)
         shifts = generator.integers(2 * PAD + 1, size=(*shape, 2))
         mirror = generator.integers(2, size=(*shape, 1)) if self.flip else np.zeros((*shape, 1), dtype=np.int64)
@@ -30,11 +30,12 @@ class Augment:
 
     @staticmethod
     def apply(padded: Tensor, rows: Tensor, draws: Tensor) -> Tensor:
-        """Crops [B, C, H, W] of the padded images [n, C, H + 8, W + 8] in these rows [B], as draws [B, 3] say."""
+        """Crops [B, C, H, W] of the padded images [n, C, H + 8, W + 8] in these rows [B], by the draws [B, 3]."""
         if padded.device.type != "cpu":
             return gathered(padded, rows, draws)
         C, H, W = padded.shape[1], padded.shape[2] - 2 * PAD, padded.shape[3] - 2 * PAD
-        source, out = padded.numpy(), np.empty((len(rows), C, H, W), dtype=np.float32)
+        source = padded.numpy()
+        out = np.empty((len(rows), C, H, W), dtype=source.dtype)
         for n, (row, (y, x, mirror)) in enumerate(zip(rows.tolist(), draws.tolist(), strict=True)):
             window = source[row, :, y : y + H, x : x + W]
             out[n] = window[:, :, ::-1] if mirror else window

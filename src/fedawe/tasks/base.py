@@ -1,4 +1,4 @@
-"""What can be learned: clients with data, a loss, and a way to evaluate a model."""
+"""The base class of tasks: clients with data, a loss, and a way to evaluate a model."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -20,8 +20,11 @@ Rule = Literal["iid", "epochs"]
 
 @dataclass(frozen=True)
 class Work:
-    """What k clients have to do in round t. Everything random in it is named by (seed, t, client) or, for epochs, by
-    (seed, client) and the number of rounds in which the client was active before."""
+    """The local work of k clients in round t.
+
+    All its random numbers are drawn by name: by (seed, t, client) or, for the rule "epochs", by (seed, client) and the
+    number of earlier rounds in which the client was active.
+    """
 
     A: Tensor  # the clients                                                       [k]
     t: int
@@ -29,19 +32,22 @@ class Work:
     steps: int
     size: int  # samples per step
     rule: Rule
-    visits: Tensor  # in how many rounds before t each of them was active          [k]
-    counts: Tensor | None = None  # steps of each, where they differ; `steps` is then the largest  [k]
+    visits: Tensor  # in how many rounds before t each client was active            [k]
+    counts: Tensor | None = None  # steps of each client, where they differ; `steps` is the largest  [k]
 
     def steps_of(self, row: int) -> int:
-        """How many steps the client in this row makes."""
+        """The number of steps of the client in this row."""
         return self.steps if self.counts is None else int(self.counts[row])
 
 
 class Optimiser(Protocol):
-    """How one client turns gradients into steps; what it remembers begins with the round and ends with it."""
+    """A local optimiser, which turns gradients into steps.
+
+    Its state is created at the start of a round and dropped at its end.
+    """
 
     def begin(self, parameters: Tensor, rate: float) -> Callable[[Tensor], None]:
-        """A function that takes gradients [k, d] and moves the parameters [k, d] in place; a new one every round."""
+        """Begin a round: returns a function that takes gradients [k, d] and changes the parameters [k, d] in place."""
 
 
 @dataclass(frozen=True)
@@ -57,16 +63,19 @@ class Update:
     shift: Tensor | None = None  # [k, d]
     prox: float = 0.0
     optimiser: Optimiser | None = None  # None for plain SGD
-    counts: Tensor | None = None  # steps of each client, where they differ; who has made them stands still   [k]
+    counts: Tensor | None = None  # steps of each client, where they differ; a client with fewer stops early   [k]
 
     @property
     def plain(self) -> bool:
-        """Whether a step is y <- y - rate g for all, so that gradient and step may be one operation."""
+        """Whether every step is y <- y - rate g for all clients, so that gradient and step may be one operation."""
         only_rate = self.clip is None and self.shift is None and self.prox == 0
         return only_rate and self.optimiser is None and self.counts is None
 
     def begin(self, parameters: Tensor) -> Callable[[Tensor], None]:
-        """A function that takes gradients g [k, d] and moves the parameters [k, d], which begin at x, in place."""
+        """Begin a round: returns a function that takes gradients g [k, d] and changes the parameters [k, d] in place.
+
+        The parameters must be x when this is called.
+        """
         x = parameters.clone() if self.prox else parameters
         optimise = None if self.optimiser is None else self.optimiser.begin(parameters, self.rate)
 
@@ -94,15 +103,16 @@ class Task(ABC):
     clients      m: an attribute of the class or of the object, or a property
     metrics      what `evaluate` returns: titles, units, which direction is better, and which metric decides
     stacked      whether several clients are trained at once, as groups of rows of x, or one after another. None: at
-                 once, if models are small and a trial gives what each of them gives alone
+                 once, if models are small and a trial gives the same results as training them one after another
     buffers      b: how many of the last numbers of a model are buffers, such as the running statistics of batch
                  normalisation, and not parameters. A model is then a vector [d + b]. Buffers are not trained:
                  `gradients` updates them in place, and the server averages them over the active clients
-    layout       names and shapes of parameters and buffers; None where they have none
+    layout       names and shapes of parameters and buffers; None where they have no names
     frequencies  how often each class occurs at each client [m, C]; None where there are no classes
     sizes        how many samples each client has [m]; None where that has no meaning
     input_shape  the shape of one input; None where that has no meaning
-    executor     what computes the network, where there is a choice, and `executor_why` why; it decides the last bits
+    executor     name of the executor that computes the network, where there is a choice, and `executor_why` the reason
+                 for the choice; the executor decides the last bits of results
     mixed        whether `gradients` may run under `torch.autocast`, which rounds the operands of products; without it
                  `Local(precision="bfloat16")` is refused
     """
@@ -118,7 +128,7 @@ class Task(ABC):
     executor_why: str | None = None
     mixed: bool = False
 
-    if TYPE_CHECKING:  # something to be read: an attribute may take the place of a property, but not the reverse
+    if TYPE_CHECKING:  # read-only for type checkers: an attribute may override a property, but not the reverse
 
         @property
         def clients(self) -> int:
@@ -139,15 +149,15 @@ class Task(ABC):
     def gradients(self, x: Tensor, batches: Any, step: int) -> Tensor:
         """The stochastic gradient of each client at its row of x [k, d + b], [k, d].
 
-        Where there are buffers, it updates the last b columns of x in place, as a forward pass in training does.
+        Where there are buffers, it also updates the last b columns of x in place, as a forward pass in training does.
         """
 
     def descend(self, x: Tensor, batches: Any, steps: int, update: Update) -> None:
-        """Gradient and update, step by step for every client, x [k, d + b] in place.
+        """Makes the steps of every client, each a gradient and an update; x [k, d + b] changes in place.
 
-        A task that can make a gradient and a step in one operation does so here while `update.plain`, and leaves every
-        other update to this method. Parameters that the layout says are not trained stay as they are, whatever the
-        update adds to gradients.
+        A task that can compute gradient and step in one operation may override this method for updates that are
+        `plain`, and should call it for all others. Parameters that are not trained according to the layout do not
+        change, whatever the update adds to gradients.
         """
         move = update.begin(x[:, : x.shape[1] - self.buffers])
         frozen = [x[:, at] for at in self.layout.frozen.values()] if self.layout is not None else []  # views
@@ -181,10 +191,10 @@ class Task(ABC):
         """
         del x, batches
         raise UserError(
-            f"{type(self).__name__} does not tell the losses of its clients, by which they are to be chosen; "
-            "give it a method losses(x, batches)"
+            f"{type(self).__name__} does not tell the losses of its clients, which the algorithm needs to choose "
+            "clients; give it a method losses(x, batches)"
         )
 
     @abstractmethod
     def evaluate(self, x: Tensor) -> Metrics:
-        """How good the model x [d + b] is: numbers by name, or lists of numbers."""
+        """The metrics of the model x [d + b]: by name, a number or a list of numbers each."""

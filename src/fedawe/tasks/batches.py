@@ -1,4 +1,4 @@
-"""The samples of a round: which client takes which of them in which step."""
+"""The samples of a round: which client uses which of them in which step."""
 
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -10,14 +10,14 @@ from torch import Tensor
 class Batches:
     """Which samples the k active clients use, step by step; weights sum to 1 over a client's batch (0: padding)."""
 
-    inputs: Tensor  # all of the round, [n, ...]
+    inputs: Tensor  # of all samples of the round, [n, ...]
     targets: Tensor  # [n]
-    samples: Tensor  # which rows of it, [s, k, B] int64
+    samples: Tensor  # rows of inputs and targets, [s, k, B] int64
     weights: Tensor  # [k, B]
-    sizes: list[int]  # how many of the B are real, [k]
+    sizes: list[int]  # how many of the B are no padding, [k]
     draws: Tensor | None  # how each image is shifted and mirrored, [s, k, B, 3]
-    seeds: list[list[int]] | None  # for what a network draws itself, [s][k]
-    kept: dict[str, Tensor] = field(default_factory=dict)  # what a network carries from step to step of the round
+    seeds: list[list[int]] | None  # for dropout and other random numbers of the network, [s][k]
+    kept: dict[str, Tensor] = field(default_factory=dict)  # what an executor carries from step to step of the round
 
     @property
     def padded(self) -> bool:
@@ -26,7 +26,7 @@ class Batches:
 
     @cached_property
     def alone(self) -> list["Batches"]:
-        """The same for each client by itself, [k]."""
+        """The batches of each client by itself, [k]."""
         return [
             Batches(
                 self.inputs,

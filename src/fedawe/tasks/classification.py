@@ -26,8 +26,8 @@ from fedawe.tasks.partition import Partition, checked_parts, hold_out, label_fre
 from fedawe.tasks.parts import Indices
 from fedawe.tasks.sampling import Sampling
 
-PIECE = 1024  # samples asked at once
-AT_ONCE = 2**22  # numbers that may be fetched for a whole round at once
+PIECE = 1024  # samples evaluated at once
+AT_ONCE = 2**22  # the most numbers that are fetched for a whole round at once
 TRAINING = ("batches", "gradients", "descend")  # the methods by which clients are trained
 PERPLEXITY = Metric("test_perplexity", better="lower", decides=True)
 VALIDATION = (Metric("validation_accuracy", unit="%"), Metric("validation_loss", better="lower"))
@@ -39,9 +39,9 @@ class Classification(Task):
     The objective F is the mean of the clients' mean losses.
 
     A client with no more samples than a batch uses them all in every step. A client without samples is refused, unless
-    `keep_empty`: it then takes part with an innovation of zero. Of its samples, client i trains on none of
-    `held_out[i]`: all that are held out together are the validation set, unless the data has one of its own. Models are
-    evaluated on the parts of the data that `evaluate_on` names; None: on all.
+    `keep_empty`: it then takes part with an innovation of zero. `held_out[i]` are further samples of client i, on which
+    it does not train: together they are the validation set, in the place of one that the data has. Models are evaluated
+    on the parts of the data that `evaluate_on` names; None: on all.
     """
 
     mixed = True
@@ -85,12 +85,12 @@ class Classification(Task):
                 f"{len(empty)} of {len(parts)} clients have no data (the first is {empty[0]}): use fewer clients, "
                 "a larger alpha, or keep them with keep_empty (--keep-empty)"
             )
-        # What is held out still is a client's data: its probability does not depend on whether there is a validation.
+        # Samples that are held out count here: whether there is validation does not change a client's availability.
         whole = [np.concatenate(both) for both in zip(parts, held_out, strict=True)] if held_out else parts
         self.frequencies = label_frequencies(data.y_train.cpu().numpy(), whole)
         # F counts clients, not samples: a sample of client i weighs 1/(m n_i).
         owner_weight = np.repeat(1 / np.maximum(self.sizes, 1) / (self.sizes > 0).sum(), self.sizes)
-        self.rows: dict[Role, Indices] = {}  # which rows of the data an evaluation looks at
+        self.rows: dict[Role, Indices] = {}  # the rows of the data on which models are evaluated
         self.rows["train"], where = np.unique(self.sampling.order, return_inverse=True)
         self.client_weights = torch.zeros(len(self.rows["train"]), dtype=torch.float64).index_add_(
             0, torch.from_numpy(where), torch.from_numpy(owner_weight)
@@ -112,7 +112,7 @@ class Classification(Task):
         self._made = {"_made", *vars(self)} - of_subclass  # the attributes that every classification has
 
     def described(self) -> dict[str, Any]:
-        """What it is made from: data and parts as checksums, the network, and the attributes of a subclass."""
+        """The fields that identify the task in the header of a record, with data and parts as checksums."""
         further = {name: value for name, value in vars(self).items() if name not in self._made}
         return {
             "data": {"name": self.data.name, "sha256": checksum(self.data)},
@@ -125,7 +125,10 @@ class Classification(Task):
         }
 
     def _stacked(self) -> bool | None:
-        """As the class says, or the executor of two samples; None, to be tried, if a subclass has a way of its own."""
+        """The class attribute if it is set, else what the executor decides from two samples.
+
+        None, so that a trial decides, if the executor would stack clients but a subclass trains in its own way.
+        """
         if (said := type(self).stacked) is not None:
             return said
         x_train, network = self.data.x_train, self.network
@@ -136,7 +139,7 @@ class Classification(Task):
         return None if found and own else found
 
     def _metrics(self) -> tuple[Metric, ...]:
-        """Those of the parts of the data that are evaluated; for text also the perplexity, which then decides."""
+        """The metrics of the parts that are evaluated; for text also the perplexity, which then decides."""
         every = Classification.metrics
         if self.data.text:
             every = (PERPLEXITY, *(replace(metric, decides=False) for metric in every))
@@ -154,18 +157,18 @@ class Classification(Task):
         return len(self.sizes)
 
     def to(self, device: torch.device) -> "Classification":
-        """The same on another device."""
+        """The task with its data on another device."""
         out = copy.copy(self)
         out.data = self.data.to(device)
         out.stacked = out._stacked()
         return out
 
     def initial(self, seed: int) -> Tensor:
-        """The network's, [d + b]."""
+        """The initial vector of the network, [d + b]."""
         return self.network.initial(seed).to(self.data.x_train.device)
 
     def batches(self, work: Work) -> Batches:
-        """Named draws; all clients padded to one width that depends on the task alone."""
+        """The samples of the round, drawn by name; all clients are padded to the same width."""
         samples, sizes = self.sampling.rows(work)
         width, clients = samples.shape[2], work.A.tolist()
         weights = (np.arange(width) < sizes[:, None]) / np.maximum(sizes, 1)[:, None]
@@ -193,12 +196,12 @@ class Classification(Task):
         )
 
     def samples(self, i: int, visits: int, work: Work) -> Indices:
-        """Which rows of x_train client i takes, step by step, [s, b]; `visits` is how often it was active before."""
+        """The rows of x_train that client i uses in every step, [s, b]; it was active in `visits` rounds before."""
         rows, real = self.sampling.rows(replace(work, A=torch.tensor([i]), visits=torch.tensor([visits]), counts=None))
         return rows[:, 0, : real[0]]
 
     def _prepared(self, rows: Indices) -> tuple[Tensor, Tensor, Indices]:
-        """Inputs and targets, and which rows of them these are; images become floats, and are padded, once a round."""
+        """Inputs, targets, and `rows` as rows of these; images become floats, and are padded, once a round."""
         if self.data.x_train.dtype != torch.uint8 and self.augment is None:
             return self.data.x_train, self.data.y_train, rows
         used, where = np.unique(rows, return_inverse=True)
@@ -207,8 +210,8 @@ class Classification(Task):
         return inputs, self.data.y_train[picked], where.reshape(rows.shape)
 
     def gradients(self, x: Tensor, batches: Batches, step: int) -> Tensor:
-        """The network's, on the samples of this step, [k, d]."""
-        if self.computed.mixes and batches.padded:  # padding would be in a client's statistics
+        """The gradient of the network for each client, on the samples of this step, [k, d]."""
+        if self.computed.mixes and batches.padded:  # padding would change the statistics of a batch
             alone = enumerate(batches.alone)
             return torch.cat([self.gradients(x[n : n + 1], one, step) for n, one in alone])
         batch = self._batch(batches, step)
@@ -217,7 +220,7 @@ class Classification(Task):
         return self.computed.gradients(x, batch, batches.kept)
 
     def descend(self, x: Tensor, batches: Batches, steps: int, update: Update) -> None:
-        """Gradient and update, step by step, in place; in one operation where the update is plain."""
+        """Makes the steps in place; gradient and step are one operation if the update is plain."""
         if not update.plain:
             super().descend(x, batches, steps, update)
         elif self.computed.mixes and batches.padded:
@@ -227,7 +230,7 @@ class Classification(Task):
             self.computed.descend(x, self._all_batches(batches, steps), update.rate)
 
     def _all_batches(self, batches: Batches, steps: int) -> Iterator[Batch]:
-        """Every step's batch that has something in it; where a round's samples are few, they are fetched at once."""
+        """The batches of the steps, without empty ones; if the samples of a round are few, they are fetched at once."""
         n = batches.samples.numel()
         if batches.draws is not None or len(batches.sizes) == 1 or n * batches.inputs[0].numel() > AT_ONCE:
             found = (self._batch(batches, step) for step in range(steps))
@@ -263,22 +266,22 @@ class Classification(Task):
         return losses
 
     def pieces(self) -> list[tuple[Role, int]]:
-        """The data in pieces that can be asked apart: (train, validation or test, first row)."""
+        """The pieces of the data, which can be evaluated separately: (train, validation or test, first row)."""
         return [(role, first) for role, rows in self.rows.items() for first in range(0, len(rows), PIECE)]
 
     def ask(self, x: Tensor, piece: tuple[Role, int]) -> Tensor:
-        """Whether each sample of the piece is classified rightly, and its loss, [n, 2] float64."""
+        """For each sample of a piece: whether it is classified correctly, and its loss, [n, 2] float64."""
         role, first = piece
         images, labels = self.data.part("train" if role == "validation" and self.held_out else role)
         rows = torch.from_numpy(self.rows[role][first : first + PIECE]).to(labels.device)
         labels = labels[rows]
         outputs = self.computed.outputs(x, self.data.inputs(images, rows))
         hits = (outputs.argmax(-1) == labels).to(torch.float64)
-        hits = hits.mean(1) if hits.ndim > 1 else hits  # of a text: the share of its characters
+        hits = hits.mean(1) if hits.ndim > 1 else hits  # of a text: the share of correct characters
         return torch.stack([hits, self.network.loss(outputs, labels).to(torch.float64)], 1).cpu()
 
     def summary(self, answers: Sequence[Tensor]) -> Metrics:
-        """Accuracy and true mean loss: test, per class too; train pooled over samples and uniform over clients."""
+        """The metrics, from the answers of all pieces; test accuracy by class, training also uniform over clients."""
         parts = torch.cat(list(answers)).split([len(rows) for rows in self.rows.values()])
         found = {role: part.T for role, part in zip(self.rows, parts, strict=True)}
         out: dict[str, float | list[float]] = {}
@@ -300,12 +303,12 @@ class Classification(Task):
         return out
 
     def evaluate(self, x: Tensor) -> Metrics:
-        """All pieces, summed up."""
+        """The metrics of the model x [d + b]."""
         return self.summary([self.ask(x, piece) for piece in self.pieces()])
 
 
 def _evaluated(rows: dict[Role, Indices], asked: Collection[Role]) -> dict[Role, Indices]:
-    """The parts of the data that were asked for."""
+    """The rows of the parts of the data that were asked for."""
     if not asked or not set(asked) <= set(rows):
         known = ", ".join(rows) if "validation" in rows else "train, test (for validation data: --validation)"
         raise UserError(f"evaluate_on is {' '.join(asked) or 'empty'}; expected one or more of {known}")
@@ -327,11 +330,11 @@ def classification(
 ) -> Classification:
     """A classification task: the data, shared out among clients under `seed`, and one of the named networks.
 
-    clients     how many; 100 where the partition can choose
+    clients     m; None: as many as the partition has, or 100 where any number is possible
     alpha       parameter of the Dirichlet partition, 0.1 unless given; smaller is more uneven
     partition   natural, dirichlet, iid, lists of samples or a function (labels, seed): see `partition_of`. None: as the
                 data says, or dirichlet where it does not say which client has which sample
-    validation  the share of every client's samples that is held out to validate; None: only what the data has for that
+    validation  the share of every client's samples that is held out to validate; None: only that of the data
     keep_empty  keep clients that the partition leaves without data
     augment     random crops and flips
     evaluate_on train, validation, test: the parts of the data on which models are evaluated; None: on all

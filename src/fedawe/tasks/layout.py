@@ -15,7 +15,7 @@ from fedawe.core.errors import UserError
 
 Kind = Literal["parameter", "buffer", "constant"]
 
-# How torch names what batch and instance normalisation measure; for named tensors whose module is not known.
+# The names of the running statistics of normalisation layers in torch, for tensors whose module is not known.
 STATISTICS = ("running_mean", "running_var")
 
 
@@ -31,7 +31,7 @@ class Entry:
 
     @property
     def size(self) -> int:
-        """How many numbers it has."""
+        """The number of its elements."""
         return math.prod(self.shape)
 
 
@@ -43,7 +43,7 @@ class Layout:
     buffer     floating point and not trained, such as the running statistics of batch normalisation: the last b numbers
     constant   not floating point, such as `num_batches_tracked`: not in the vector; every client begins with this value
 
-    Buffers that a module leaves out of its `state_dict` are not here either: they stay as the module made them.
+    Buffers that are not in the `state_dict` are not in the layout: every client begins with the values in the module.
 
     >>> layout = Layout.of(nn.BatchNorm1d(2))
     >>> layout.parameters, layout.buffers
@@ -62,6 +62,11 @@ class Layout:
         parameters = dict(module.named_parameters(remove_duplicate=False))
         if lazy := [name for name, one in parameters.items() if is_lazy(one)]:
             raise UserError(f"{lazy[0]} has no shape yet; call the module once on an input before it is returned")
+        if wrong := [name for name, one in parameters.items() if not one.is_floating_point()]:
+            raise UserError(
+                f"the parameter {wrong[0]} is {parameters[wrong[0]].dtype}; expected floating-point parameters (keep a "
+                "complex one as torch.view_as_real gives it, and make whole numbers a buffer)"
+            )
         entries: list[Entry] = []
         constants: dict[str, Tensor] = {}
         first: dict[int, str] = {}
@@ -82,7 +87,7 @@ class Layout:
 
     @classmethod
     def of_tensors(cls, tensors: Mapping[str, Tensor]) -> "Layout":
-        """The layout of named tensors without their module: what is called a running statistic is a buffer."""
+        """The layout of named tensors without their module: those with the name of a running statistic are buffers."""
         entries = []
         for name, tensor in tensors.items():
             statistic = name.rpartition(".")[2] in STATISTICS
@@ -103,17 +108,17 @@ class Layout:
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of the vector: float64 if any of its tensors is, else float32."""
+        """The type of the vector: float64 if any tensor is float64, else float32."""
         return torch.float64 if any(entry.dtype == torch.float64 for entry in self.entries) else torch.float32
 
     @cached_property
     def ordered(self) -> list[Entry]:
-        """What is in the vector, in its order."""
+        """The entries that are in the vector, in its order."""
         return [entry for kind in ("parameter", "buffer") for entry in self.entries if entry.kind == kind]
 
     @cached_property
     def frozen(self) -> dict[str, slice]:
-        """Where in the vector the parameters are that are not trained, by name."""
+        """The slices of the vector that hold parameters which are not trained, by name."""
         ends = zip(self.ordered, accumulate(entry.size for entry in self.ordered), strict=True)
         return {entry.name: slice(end - entry.size, end) for entry, end in ends if not entry.trained}
 
@@ -153,4 +158,4 @@ class Layout:
         """All tensors of the module whose vector is x [d + b], of their own dtypes, as `load_state_dict` takes them."""
         found = {**self.tensors(x), **self.constants}
         named = {entry.name: found[entry.name].to(entry.dtype) for entry in self.entries}
-        return {**named, **{alias: found[name] for alias, name in self.aliases.items()}}
+        return {**named, **{alias: named[name] for alias, name in self.aliases.items()}}

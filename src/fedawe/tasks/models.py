@@ -1,4 +1,4 @@
-"""Networks by name, in the shape of the data."""
+"""Networks by name, with the sizes that the data needs."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -27,7 +27,7 @@ def network_for(data: Data, model: ModelName) -> ModuleNetwork:
     features = shape.numel()
     if data.text != (model == "lstm"):
         are = "text" if data.text else f"numbers of shape {list(shape)}"
-        raise UserError(f"model is {model!r}, but the samples of {data.name} are {are}; lstm is the one for text")
+        raise UserError(f"model is {model!r}, but the samples of {data.name} are {are}; use lstm for text alone")
     if model == "lstm":
         return lstm(data.classes, every=data.y_train.ndim > 1)
     if model == "softmax":
@@ -67,13 +67,13 @@ def paper(
 
 
 def authors_start(make: partial[nn.Module], seed: int) -> Tensor:
-    """Kaiming-normal weights with zero bias; the last layer U(-1/sqrt(fan_in), +), as the authors have it, [d]."""
+    """Kaiming-normal weights and zero biases; the last layer is U(-1/sqrt(fan_in), +), as in the authors' code, [d]."""
     with torch.device("meta"):  # shapes only
         shapes = [entry.shape for entry in Layout.of(make()).ordered]
     draw, pieces = rng(seed, "init"), []
     for n, shape in enumerate(shapes):
         size = torch.Size(shape).numel()
-        fan_in = torch.Size(shapes[n - n % 2][1:]).numel()  # of the weight this is, or the bias belongs to
+        fan_in = torch.Size(shapes[n - n % 2][1:]).numel()  # of this weight, or of the weight beside this bias
         if n >= len(shapes) - 2:
             pieces.append(draw.uniform(-(fan_in**-0.5), fan_in**-0.5, size))
         else:

@@ -23,14 +23,15 @@ class ModuleNetwork:
 
     make      builds the module
     loss      what is trained and what is evaluated
-    executor  how it is computed. "dense": a chain of linear layers in closed form, all clients at once. "layers": the
-              usual layers, in the layout that suits the processor. "autograd": any module, by its own forward method.
-              "auto" takes the first of these that can; they agree to rounding
-    start     the initial vector [d] of a seed; None: what `make` gives under a random state of its own
+    executor  how the module is computed. "dense": a chain of linear layers in closed form, all clients at once.
+              "layers": the usual layers, in the memory layout that suits the processor. "autograd": any module, by its
+              own forward method. "auto": the first of these that can compute the module; they agree to rounding
+    start     gives the initial vector [d + b] of a seed; None: the vector of a module that `make` builds, with torch's
+              generators seeded for it
 
     Floating-point buffers, such as the running statistics of batch normalisation, are the last numbers of x [d + b]:
-    training updates them and evaluation uses them. A parameter with `requires_grad=False` is not trained. Whatever is
-    drawn in training (dropout) is drawn under a seed named by (seed, t, client).
+    training updates them and evaluation uses them. A parameter with `requires_grad=False` is not trained. Random
+    numbers in training (dropout) are drawn under a seed named by (seed, t, client).
     """
 
     def __init__(
@@ -41,16 +42,23 @@ class ModuleNetwork:
         start: Callable[[int], Tensor] | None = None,
     ) -> None:
         self.make, self.per_sample, self.asked, self.start = make, loss, executor, start
+        if isinstance(make, nn.Module):
+            kind = type(make).__name__
+            raise UserError(
+                f"make is the module {kind} itself; expected a function that builds it, as in lambda: {kind}(...)"
+            )
         self.module = make()
+        if not isinstance(self.module, nn.Module):
+            raise UserError(f"make returned {type(self.module).__name__}; expected a torch.nn.Module")
         self.layout = Layout.of(self.module)
         self.executors: dict[int, Executor] = {}  # number of dimensions of an input -> executor
 
     def described(self) -> dict[str, Any]:
-        """What it is made from."""
+        """The fields that identify the network in the header of a record."""
         return {"make": self.make, "loss": self.per_sample, "executor": self.asked, "start": self.start}
 
     def executor(self, dimensions: int) -> Executor:
-        """What computes it, where one input has so many dimensions."""
+        """The executor of the network, for inputs that have this number of dimensions each."""
         if dimensions not in self.executors:
             exact = self.per_sample is cross_entropy
             self.executors[dimensions] = executor_of(
@@ -59,7 +67,7 @@ class ModuleNetwork:
         return self.executors[dimensions]
 
     def check_reads(self, x: Tensor, name: str) -> None:
-        """Refuses data whose inputs x [1, ...] are of another floating-point type, unless the module reads them too."""
+        """Refuses inputs x [1, ...] of another floating-point type than the parameters, if the module fails on them."""
         if not x.is_floating_point() or x.dtype == self.layout.dtype:
             return
         try:
@@ -71,9 +79,12 @@ class ModuleNetwork:
             ) from None
 
     def initial(self, seed: int) -> Tensor:
-        """The vector of a module built under a seed of its own, [d + b]; the global random state is left alone."""
+        """The initial vector of this seed, [d + b]; the global random state is restored afterwards."""
         if self.start is not None:
-            return self.start(seed)
+            x, size = self.start(seed), self.layout.parameters + self.layout.buffers
+            if x.shape != (size,):
+                raise UserError(f"start returned a tensor of shape {list(x.shape)}; expected [{size}], the whole model")
+            return x
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(int(rng(seed, "init").integers(2**63)))
             return self.layout.vector(self.make().state_dict())
@@ -83,12 +94,12 @@ class ModuleNetwork:
         return checked_loss(self.per_sample, outputs, targets)
 
     def outputs(self, x: Tensor, inputs: Tensor) -> Tensor:
-        """What the network gives in evaluation mode, with the buffers in x [d + b]; [N, ...]."""
+        """The outputs of the network in evaluation mode, with the buffers in x [d + b]; [N, ...]."""
         return self.executor(inputs.ndim - 1).outputs(x, inputs)
 
     def gradients(self, x: Tensor, batch: Batch, kept: Kept | None = None) -> Tensor:
         """The gradient in training mode, [k, d]; the buffers in x [k, d + b] are updated in place.
 
-        `kept` holds what is carried from step to step of a round; it is empty before the first.
+        `kept` holds the state that is carried from step to step of a round; it is empty before the first step.
         """
         return self.executor(batch[0].ndim - 2).gradients(x, batch, {} if kept is None else kept)

@@ -1,4 +1,4 @@
-"""Tasks that are asked for by name: bundled data, a data set that `fedawe data` keeps, or a user's file."""
+"""Tasks that are given by name: bundled data, a data set that `fedawe data` keeps, or a user's file."""
 
 import functools
 import hashlib
@@ -42,7 +42,7 @@ class NamedTask:
     name        digits, chars, the path of an .npz, .csv or .parquet file, a folder of LEAF's JSON files, or a set that
                 `fedawe data` keeps
     model       softmax, mlp, cnn, paper or lstm; None: paper for sets of `fedawe data`, lstm for chars, else mlp
-    clients     m; None: as many as the partition has, 100 where it can choose
+    clients     m; None: as many as the partition has, or 100 where any number is possible
     alpha       Dirichlet parameter of the partition; smaller is more uneven; None: 0.1
     image_size  height and width to which images are shrunk; None leaves them as they are
     augment     random crops and flips of each image, of a whole batch alike, or none
@@ -102,7 +102,7 @@ class NamedTask:
         return found is not None and "client" in found.arrays
 
     def described(self) -> dict[str, Any]:
-        """What it is made from; files are identified by their content, not by where they are."""
+        """The fields that identify the task in the header of a record; files are identified by content, not by path."""
         said = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "folder"}
         if self.name == "chars":
             said["sha256"] = topics_sha256()
@@ -114,7 +114,7 @@ class NamedTask:
         return said
 
     def data(self) -> Data:
-        """The data, before it is shared out."""
+        """The data, before it is shared out among clients."""
         path = Path(self.name)
         if self.name in BUNDLED:
             data = BUNDLED[self.name]()
@@ -156,5 +156,5 @@ def _sha256(path: Path) -> str:
 
 @functools.cache
 def _of_file(path: Path, changed: int) -> str:
-    del changed  # part of the key: a file that was written anew is read anew
+    del changed  # part of the key of the cache, so that a file that has changed is read again
     return digest(path, "sha256")

@@ -1,4 +1,4 @@
-"""Which client has which samples."""
+"""Partitions: which client has which samples."""
 
 import copy
 import functools
@@ -21,7 +21,7 @@ PARTITIONS: tuple[PartitionName, ...] = ("natural", "dirichlet", "iid")
 # A name; the samples of each client; a function (labels, seed) that gives them; or a partitioner of Flower Datasets.
 Partition = PartitionName | Sequence[Any] | Callable[[Any, int], Sequence[Any]] | Any
 
-CLIENTS, ALPHA = 100, 0.1  # where nothing is said
+CLIENTS, ALPHA = 100, 0.1  # defaults
 
 
 def dirichlet_partition(labels: Any, clients: int, alpha: float, rng: np.random.Generator) -> list[Indices]:
@@ -46,7 +46,7 @@ def _dirichlet(labels: Any, clients: int, alpha: float, rng: np.random.Generator
         raise UserError(f"alpha is {alpha!r}; expected a positive number (0.1 is very uneven, 100 nearly even)")
     classes = int(y.max()) + 1
     q = rng.dirichlet(alpha * np.ones(classes), clients)  # [m, C]
-    # A tiny alpha can leave a class with nobody in floating point: it is then shared by all alike.
+    # With a tiny alpha, all shares of a class can be rounded to zero: all clients then get equal shares of it.
     q[:, q.sum(0) == 0] = 1.0
     shares = np.cumsum(q, 0)  # [m, C]
     owners, samples = [], []
@@ -87,12 +87,12 @@ def settled(
 ) -> tuple[Partition, int | None, float | None]:
     """Partition, clients and alpha with defaults filled in; `natural` is whether the data says which client has what.
 
-    What has no meaning for a partition is refused. `clients` stays None where only the partition knows how many.
+    Refuses what has no meaning for the partition. `clients` stays None where the partition determines the number.
     """
     chosen = ("natural" if natural else "dirichlet") if partition is None else partition
     if isinstance(chosen, str) and chosen not in PARTITIONS:
         raise UserError(f"partition is {chosen!r}; expected {', '.join(PARTITIONS)}, a function or lists of samples")
-    if chosen == "natural" and not natural:
+    if isinstance(chosen, str) and chosen == "natural" and not natural:
         raise UserError(
             "partition is natural, but the data does not say which client has which sample; expected an array or "
             "column named client"
@@ -102,7 +102,7 @@ def settled(
     if isinstance(chosen, str) and chosen == "dirichlet":
         return chosen, CLIENTS if clients is None else clients, ALPHA if alpha is None else alpha
     if alpha is not None:
-        why = "the data says which client has which sample" if partition is None else "the partition is another one"
+        why = "the data says which client has which sample" if partition is None else "the partition is not dirichlet"
         raise UserError(
             f"alpha is {alpha:g}, but {why}; omit alpha (--alpha), or choose the partition dirichlet "
             "(--partition dirichlet)"
@@ -119,9 +119,10 @@ def partition_of(
 ) -> Parts:
     """The samples of each client, [n_i] each.
 
-    partition  natural: as the data says; dirichlet: the authors' rule with parameter alpha; iid: at random, as many for
-               each. Or a list of index arrays; a function (labels, seed) that gives one; or a partitioner of Flower
-               Datasets, to which no data set has been assigned. None: natural where the data says it, else dirichlet
+    partition  natural: as the data says; dirichlet: the authors' rule with parameter alpha; iid: at random, in equal
+               numbers. Or a list of index arrays; a function (labels, seed) that returns one; or a partitioner of
+               Flower Datasets, to which no data set has been assigned. None: natural where the data says which client
+               has which sample, else dirichlet
     """
     chosen, clients, alpha = settled(partition, data.client is not None, clients, alpha)
     labels, n = data.y_train.cpu().numpy(), len(data.y_train)
@@ -145,9 +146,9 @@ def partition_of(
 
 
 def hold_out(parts: Sequence[Indices], share: float, seed: int) -> tuple[Parts, Parts]:
-    """What clients train on, and the share of every client's samples that is held out to validate.
+    """The samples on which each client trains, and those that are held out to validate, a share of every client's.
 
-    Client i's are drawn by rng(seed, "validation", i). A client keeps at least one sample to train on.
+    Those of client i are drawn by rng(seed, "validation", i). A client keeps at least one sample to train on.
     """
     if not 0 < share < 1:
         raise UserError(f"validation is {share!r}; expected a share between 0 and 1, as in 0.1")
@@ -163,7 +164,7 @@ def hold_out(parts: Sequence[Indices], share: float, seed: int) -> tuple[Parts, 
 
 
 def label_frequencies(labels: Any, parts: Sequence[Indices]) -> npt.NDArray[np.float64]:
-    """nu [m, C]: the share of each class in each client's labels; a client without samples has them all alike."""
+    """nu [m, C]: the share of each class in each client's labels; equal shares for a client without samples."""
     y, parts = np.asarray(labels), Parts.of(parts)
     classes, own = int(y.max()) + 1, y[parts.order].reshape(len(parts.order), -1)
     at = parts.owners[:, None] * classes + own  # client and class in one number
@@ -188,15 +189,15 @@ def _check_draw(draw: Any) -> None:
 
 
 def _called(function: Callable[[Any, int], Any], labels: Any, seed: int) -> Any:
-    """What a user's function gives; one that cannot be called with (labels, seed) is refused."""
+    """What a user's function returns; refuses one that cannot be called with (labels, seed)."""
     try:
         inspect.signature(function).bind(labels, seed)
     except TypeError as error:
         raise UserError(
             f"the partition {_name(function)} cannot be called with (labels, seed): {error}; expected a function of "
-            "these two that gives the samples of each client"
+            "these two that returns the samples of each client"
         ) from None
-    except ValueError:  # it does not tell what it takes
+    except ValueError:  # its signature is not known
         pass
     found = function(labels, seed)
     if not isinstance(found, Iterable):
@@ -214,7 +215,7 @@ def _name(function: Any) -> str:
 
 
 def checked_parts(found: Iterable[Any], samples: int) -> Parts:
-    """The samples of each client, of so many samples in all; refuses what does not number them."""
+    """The samples of each client; refuses anything but sample numbers, from 0 to samples - 1."""
     if not isinstance(found, Iterable):
         raise UserError(f"the partition is {found!r}; expected a vector of sample numbers for each client")
     known = isinstance(found, Parts)
@@ -229,7 +230,7 @@ def checked_parts(found: Iterable[Any], samples: int) -> Parts:
 
 
 def _once(parts: Parts) -> Parts:
-    """The same; refused if a client has a sample twice."""
+    """The parts, unchanged; refuses them if a client has a sample twice."""
     owners = parts.owners
     by_client = np.lexsort((parts.order, owners))
     owner, sample = owners[by_client], parts.order[by_client]
@@ -260,11 +261,12 @@ def _indices(part: Any, client: int) -> Indices:
 
 
 def _of_flower(partitioner: Any, data: Data) -> list[Any]:
-    """What a partitioner of Flower Datasets makes of a table with the columns sample, label and client.
+    """The samples of each client, by a partitioner of Flower Datasets.
 
-    Not all of them tell the indices; but every one of them deals out rows, and here a row has its number in it.
+    Not every partitioner returns indices, but every one returns rows. It is therefore given a table with the column
+    sample, which has the number of each row, besides label and client.
     """
-    from datasets import Dataset  # its partitioners depend on it
+    from datasets import Dataset  # which the partitioners themselves need
 
     columns: dict[str, Any] = {"sample": np.arange(len(data.y_train))}
     if data.y_train.ndim == 1:
@@ -275,7 +277,7 @@ def _of_flower(partitioner: Any, data: Data) -> list[Any]:
     try:
         own.dataset = Dataset.from_dict(columns)
         return [list(own.load_partition(i)["sample"]) for i in range(own.num_partitions)]
-    except Exception as error:  # whatever it raises where its options do not fit the data
+    except Exception as error:  # partitioners raise any error where their options do not fit the data
         raise UserError(
             f"{type(partitioner).__name__} cannot share out the samples ({brief(error)}); expected a partitioner of "
             f"rows with the columns {', '.join(columns)}, to which no data set has been assigned"

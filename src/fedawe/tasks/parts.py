@@ -10,7 +10,7 @@ Indices = npt.NDArray[np.int64]
 
 
 class Parts(Sequence[Indices]):
-    """parts[i] are the samples of client i; together they are `order`, of which client i has the next `sizes[i]`.
+    """parts[i] are the samples of client i. `order` has those of all clients in turn, and `sizes[i]` is their number.
 
     >>> parts = Parts.of([[4, 5], [], [0]])
     >>> parts.order.tolist(), parts.sizes.tolist(), parts[0].tolist(), parts.owners.tolist()
@@ -23,7 +23,7 @@ class Parts(Sequence[Indices]):
 
     @classmethod
     def of(cls, parts: Iterable[Any]) -> "Parts":
-        """The parts as they are, or from one array of sample numbers for each client."""
+        """Parts are returned unchanged; otherwise parts are made from one array of sample numbers for each client."""
         if isinstance(parts, Parts):
             return parts
         listed = [np.asarray(part, dtype=np.int64) for part in parts]

@@ -42,6 +42,8 @@ class Quadratic(Task):
         curvature = torch.ones_like(self.u) if self.h is None else self.h
         if curvature.shape != self.u.shape or not (curvature > 0).all():
             raise UserError("h must be positive and of the shape of u")
+        if not 0 <= self.noise < float("inf"):
+            raise UserError(f"noise is {self.noise!r}; expected a standard deviation from 0")
         object.__setattr__(self, "curvature", curvature)
 
     @property

@@ -1,4 +1,4 @@
-"""Which of their samples clients look at: drawn by name, for all clients of a group at once."""
+"""Which of their samples clients use in every step: drawn by name, for all clients of a group at once."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,14 +9,15 @@ from fedawe.core.rng import streams
 from fedawe.tasks.base import Work
 from fedawe.tasks.parts import Indices, Parts
 
-HELD = 2**21  # numbers of permutations that are kept for the next round
+HELD = 2**21  # the largest total length of the permutations that are kept for the next round
 
 
 class Sampling:
-    """Client i has the samples `parts[i]`. One with no more than a batch uses them all in every step.
+    """Client i has the samples `parts[i]`. A client with no more samples than a batch uses them all in every step.
 
-    "iid": drawn anew in every step under the name (seed, "batch", t, client). "epochs": permutations under the names
-    (seed, "epoch", client, epoch), which go on from round to round; the short last batch of an epoch is dropped.
+    "iid": samples are drawn with replacement under the name (seed, "batch", t, client). "epochs": samples are taken
+    from permutations, drawn under the names (seed, "epoch", client, epoch), which continue from round to round; the
+    short last batch of an epoch is dropped.
     """
 
     def __init__(self, parts: Sequence[Indices]) -> None:
@@ -24,16 +25,16 @@ class Sampling:
         self.sizes, self.order, self.offsets = found.sizes, found.order, found.offsets
         self.largest = int(self.sizes.max())
         self.permutations: dict[tuple[int, int, int], Indices] = {}  # (seed, client, epoch) -> order of its samples
-        self.held = 0  # numbers in them
+        self.held = 0  # the total length of these permutations
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without what another process can draw again."""
+        """The state without the permutations, which another process can draw again."""
         return {**self.__dict__, "permutations": {}, "held": 0}
 
     def rows(self, work: Work) -> tuple[Indices, Indices]:
-        """The samples of each client step by step [s, k, B], and how many of the B it has [k]; the rest is padding, 0.
+        """The samples of each client in every step [s, k, B], and how many of the B are real [k]; the rest is 0.
 
-        The width B depends on all clients alone, not on those of this group.
+        The width B depends on all clients of the task, and not on which of them are in this group.
         """
         clients, k = work.A.numpy(), len(work.A)
         n, width = self.sizes[clients], min(work.size, self.largest)
@@ -75,7 +76,7 @@ class Sampling:
             whole = per_epoch[row] * size
             pieces = [self.permutations[work.seed, i, epoch][:whole] for epoch in range(first[row], last[row] + 1)]
             own[row, : steps[row]] = np.concatenate(pieces)[begin * size :][: steps[row] * size].reshape(-1, size)
-            for epoch in range(first[row], last[row]):  # the last one goes on in the next round
+            for epoch in range(first[row], last[row]):  # the last epoch continues in the next round
                 self.held -= len(self.permutations.pop((work.seed, i, epoch)))
         if self.held > HELD:
             self.permutations, self.held = {}, 0

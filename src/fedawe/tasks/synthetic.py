@@ -23,8 +23,8 @@ class Synthetic:
         y = argmax(x W_i + b_i),    W_i, b_i ~ N(u_i, 1),    u_i ~ N(0, alpha^2)
         x ~ N(v_i, Sigma),          v_i ~ N(B_i, 1),         B_i ~ N(0, beta^2),    Sigma = diag(j^-1.2),
 
-    where alpha and beta are standard deviations, as in the released code. Nine in ten samples of a client are to train,
-    the others to test. Every seed has its own data.
+    where alpha and beta are standard deviations, as in the released code. Nine in ten samples of a client are for
+    training, the others for testing. Every seed has its own data.
 
     clients     m
     alpha       how much the clients' models differ

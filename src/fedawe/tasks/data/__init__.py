@@ -1,4 +1,4 @@
-"""Data as users have it: one type, readers of files and objects, a cache that processes share, downloads."""
+"""Labelled data: one type, readers of files and objects, a cache that processes share, and downloads."""
 
 from fedawe.tasks.data.cache import default_folder
 from fedawe.tasks.data.images import add, load

@@ -11,12 +11,15 @@ from fedawe.tasks.data.sets import unreadable
 
 
 def members(path: Path, wanted: Callable[[tuple[str, ...]], bool], largest: int) -> Iterator[tuple[str, bytes]]:
-    """The regular files whose path, in parts, is wanted, in the archive's order; none may exceed `largest` bytes."""
+    """Path and content of each wanted regular file, in the archive's order; refuses one of more than `largest` bytes.
+
+    `wanted` is given the parts of a path.
+    """
     try:
         with gzip.open(path) as stream:
             with tarfile.open(fileobj=stream, mode="r|") as tar:
                 while (member := tar.next()) is not None:
-                    tar.members.clear()  # type: ignore[attr-defined]  # or it remembers a quarter of a million of them
+                    tar.members.clear()  # type: ignore[attr-defined]  # it would keep every member
                     parts = PurePosixPath(member.name).parts
                     if not member.isreg() or not parts or not wanted(parts):
                         continue

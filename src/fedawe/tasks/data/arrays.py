@@ -1,4 +1,4 @@
-"""Arrays as users have them, checked and turned into `Data`; and the npz file that holds them."""
+"""Users' arrays, checked and converted to `Data`, and the npz files that hold them."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -33,8 +33,8 @@ def from_npz(path: str | Path) -> Data:
 def from_arrays(name: str, arrays: Mapping[str, Array], where: str = "", text: int = 0) -> Data:
     """Data from a dictionary of arrays with the names and shapes that an npz file has.
 
-    where  for messages: where the arrays were found
-    text   how many different character codes there are, if the inputs and labels are such; 0 if they are numbers
+    where  where the arrays were found, for messages; "" for the name
+    text   the number of character codes, if the inputs and labels are codes; 0 if the inputs are numbers
     """
     where = where or name
     check_names(arrays, where)
@@ -53,14 +53,14 @@ def from_arrays(name: str, arrays: Mapping[str, Array], where: str = "", text: i
         if (kinds[0] == np.uint8) != (kinds[1] == np.uint8):  # of which only uint8 is scaled to [0, 1]
             raise UserError(f"{where}: x_train is {kinds[0]}, x_{part} is {kinds[1]}; expected one type of numbers")
         if not text and int(out[f"y_{part}"].max()) > int(out["y_train"].max()):
-            raise UserError(f"{where}: y_{part} has class {int(out[f'y_{part}'].max())}, which y_train does not know")
+            raise UserError(f"{where}: y_{part} has class {int(out[f'y_{part}'].max())}, which y_train does not have")
     if "client" in arrays:
         out["client"] = _owners(where, arrays["client"], len(arrays["x_train"]))
     return Data(name, **out, text=bool(text), known_classes=text)
 
 
 def check_names(arrays: Mapping[str, Any], where: str) -> None:
-    """Refuses arrays that have no meaning here, and the lack of those that are needed, by name."""
+    """Refuses arrays with unknown names, and missing arrays that are required."""
     known = (*REQUIRED, *OPTIONAL)
     if unknown := sorted(set(arrays) - set(known)):
         raise UserError(f"{where}: has {', '.join(map(repr, unknown))}; expected no arrays but {', '.join(known)}")
@@ -78,7 +78,7 @@ def _inputs(where: str, name: str, x: Array) -> Tensor:
         )
     if x.dtype == np.uint8 and x.ndim in (3, 4):
         return torch.from_numpy(np.ascontiguousarray(x if x.ndim == 4 else x[..., None]))
-    with np.errstate(over="ignore"):  # what float32 cannot hold is refused below
+    with np.errstate(over="ignore"):  # numbers that are too large for float32 are refused below
         inputs = torch.from_numpy(x.astype(np.float32) / (255 if x.dtype == np.uint8 else 1))
     if not torch.isfinite(inputs).all():
         if np.isfinite(x).all():
@@ -141,5 +141,5 @@ def stacked(samples: Sequence[Any], where: str) -> Array:
 
 
 def listed(names: Sequence[str]) -> str:
-    """The first names, for messages."""
+    """The first 20 names, quoted, for messages."""
     return ", ".join(map(repr, names[:20])) + (" ..." if len(names) > 20 else "") or "nothing"

@@ -1,10 +1,10 @@
-"""Data sets as they are kept: arrays that any number of processes map into memory, and a JSON file that describes them.
+"""Stored data sets: arrays that any number of processes map into memory, and a JSON file that describes them.
 
     FOLDER/svhn.json              shapes, class counts, sha256 of the arrays; names the folder of the arrays
     FOLDER/svhn.1f3a9c2e/*.npy    x_train, x_test: uint8 [N, H, W, C]; y_train, y_test: int64 [N];
                                   perhaps x_val, y_val, and client: which client has each training image [N]
 
-A set changes when its JSON file does, in one step: a crash leaves the old set or the new one.
+A set is replaced in one step, with its JSON file: a crash leaves the old set or the new one.
 """
 
 import hashlib
@@ -36,7 +36,7 @@ CHUNK = 4096  # images written or hashed at once
 
 @dataclass(frozen=True)
 class Array:
-    """What a file must hold."""
+    """What the file of an array must contain."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -45,7 +45,7 @@ class Array:
 
 @dataclass(frozen=True)
 class Entry:
-    """A set that is kept."""
+    """The description of a stored data set."""
 
     name: str
     folder: str
@@ -58,7 +58,7 @@ class Entry:
 
 
 def default_folder() -> Path:
-    """FEDAWE_DATA, or the place for such things on this system: ~/.cache/fedawe on Linux."""
+    """FEDAWE_DATA, or a folder where this system keeps caches: ~/.cache/fedawe on Linux."""
     if named := os.environ.get("FEDAWE_DATA"):
         return Path(named).expanduser()
     try:
@@ -72,19 +72,19 @@ def default_folder() -> Path:
 
 
 def check_name(name: str) -> str:
-    """The name, if a set can be called that."""
+    """The name, unchanged; refuses what cannot be the name of a data set."""
     if not NAME.fullmatch(name):
         raise UserError(f"a data set cannot be called {name!r}; use lower-case letters, digits, - and _")
     return name
 
 
 def names(folder: Path) -> list[str]:
-    """The sets that are kept, by name."""
+    """The names of the stored data sets."""
     return sorted(path.stem for path in folder.glob("*.json") if NAME.fullmatch(path.stem))
 
 
 def entry(folder: Path, name: str) -> Entry | None:
-    """What is known of a set; None if it is not kept."""
+    """The description of a stored data set; None if there is none."""
     path = folder / f"{check_name(name)}.json"
     try:
         found = json.loads(path.read_bytes())
@@ -105,7 +105,7 @@ def entry(folder: Path, name: str) -> Entry | None:
 
 
 def mapped(folder: Path, found: Entry) -> dict[str, npt.NDArray[Any]]:
-    """The arrays of a set, read-only and mapped into memory; what is not as described is refused."""
+    """The arrays of a set, read-only and mapped into memory; refuses arrays that are not as described."""
     arrays = {}
     for key, expected in found.arrays.items():
         path = folder / found.folder / f"{key}.npy"
@@ -120,7 +120,7 @@ def mapped(folder: Path, found: Entry) -> dict[str, npt.NDArray[Any]]:
 
 
 def verify(folder: Path, found: Entry, report: Report) -> None:
-    """Compute the checksums anew, and refuse a set that is no longer what was stored."""
+    """Compute the checksums again, and refuse a set that is no longer what was stored."""
     for key, array in mapped(folder, found).items():
         sha256 = hashlib.sha256()
         for done in range(0, len(array), CHUNK):
@@ -147,7 +147,7 @@ def store(
             if isinstance(error, OSError):
                 raise UserError(f"cannot write {fresh}: {error.strerror or error}") from None
             raise
-        for old in folder.glob(f"{name}.*"):  # the set before this one, and what crashes left
+        for old in folder.glob(f"{name}.*"):  # the previous set, and folders that were left by crashes
             if old != fresh and re.fullmatch(re.escape(name) + r"\.[0-9a-f]{8}", old.name):
                 shutil.rmtree(old, ignore_errors=True)
     return made
@@ -155,7 +155,7 @@ def store(
 
 @contextmanager
 def locked(folder: Path, name: str) -> Iterator[None]:
-    """One process at a time is inside for what is called `name`."""
+    """A lock: only one process at a time works on the data set or file `name`."""
     lock = FileLock(new_folder(folder) / f".{name}.lock")
     try:
         lock.acquire()
@@ -186,7 +186,7 @@ def _write(
 
 
 def _save(path: Path, array: npt.NDArray[Any], what: str, report: Report) -> Array:
-    """Written in pieces, so that a view need not be copied whole and a full disk is an error and not a crash."""
+    """Write an array in pieces: a view need not be copied as a whole, and a full disk is an error and not a crash."""
     dtype = array.dtype.newbyteorder("<")
     sha256 = hashlib.sha256()
     with path.open("xb") as file:

@@ -1,7 +1,7 @@
 """CIFAR-10, the python version: `cifar-10-python.tar.gz`, or the folder of batches in it.
 
-The batches are pickles, and a pickle is a program. Here it can call nothing: what it would call is only written down,
-and the result is taken apart by hand.
+The batches are pickles, which may call any function when they are read. Here they can call none: each call is only
+recorded, and the arrays are built from the arguments of the recorded calls.
 """
 
 import io
@@ -21,7 +21,7 @@ BATCHES = tuple(f"data_batch_{n}" for n in range(1, 6))
 TEST = "test_batch"
 NAMES = (*BATCHES, TEST)
 FOLDER = "cifar-10-batches-py"
-ADMITTED = {  # how numpy 1 and numpy 2 write an array of bytes
+ADMITTED = {  # what the pickle of an array of bytes calls, by numpy 1 and by numpy 2
     ("numpy", "ndarray"),
     ("numpy", "dtype"),
     ("numpy.core.multiarray", "_reconstruct"),
@@ -59,7 +59,7 @@ def read(files: list[Path], known: Known, report: Report) -> Iterator[Part]:
 
 
 def _contents(files: list[Path]) -> Iterator[tuple[str, str, bytes]]:
-    """The batches as (name, what to call it in an error, bytes)."""
+    """The batches as (name, name in messages, bytes)."""
     if len(files) > 1:
         for path in files:
             try:
@@ -81,7 +81,7 @@ def _complete(where: Path, found: set[str]) -> None:
 def parse(content: bytes, where: str) -> Batch:
     """A batch: images [n, 32, 32, 3] and labels [n]."""
     try:
-        batch = _Notes(io.BytesIO(content), encoding="bytes").load()
+        batch = _Recorder(io.BytesIO(content), encoding="bytes").load()
     except UserError as error:
         raise UserError(f"{where}: {error}") from None
     except Exception as error:  # a damaged pickle can make the unpickler raise nearly anything
@@ -100,7 +100,7 @@ def parse(content: bytes, where: str) -> Batch:
 
 
 class _Call:
-    """A call that a pickle asked for, written down."""
+    """A recorded call of a pickle."""
 
     def __init__(self, name: str, arguments: tuple[Any, ...]) -> None:
         self.name, self.arguments = name, arguments
@@ -110,11 +110,11 @@ class _Call:
         self.state = state
 
 
-class _Notes(pickle.Unpickler):
-    """Admits the names that numpy's arrays of bytes are pickled with, and calls none of them."""
+class _Recorder(pickle.Unpickler):
+    """Admits the names that pickled arrays of bytes call, and records the calls instead of making them."""
 
     def find_class(self, module: str, name: str) -> Callable[..., Any]:
-        # A new function each time: whatever the pickle does to its attributes ends with the pickle.
+        # A new function each time, since a pickle can change its attributes.
         if (module, name) == ("_codecs", "encode"):  # how Python 3 writes bytes for Python 2
             return lambda text, _: str.encode(text, "latin1")
         if (module, name) in ADMITTED:
@@ -123,7 +123,7 @@ class _Notes(pickle.Unpickler):
 
 
 def _array(call: Any, where: str) -> npt.NDArray[np.uint8]:
-    """The rows [n, 3072] that numpy would have reconstructed: (version, shape, dtype, in Fortran's order, bytes)."""
+    """The rows [n, 3072] of a recorded array, whose state is (version, shape, dtype, Fortran order or not, bytes)."""
     match call:
         case _Call(
             name="_reconstruct",

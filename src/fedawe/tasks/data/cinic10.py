@@ -68,7 +68,7 @@ def _pngs(path: Path) -> Iterator[tuple[PartName, str, str, bytes]]:
 
 
 def _wanted(parts: tuple[str, ...]) -> bool:
-    """.../train/CLASS/*.png and .../test/CLASS/*.png; hidden files are what some systems leave beside real ones."""
+    """Whether a path is .../train/CLASS/*.png or .../test/CLASS/*.png, and not a hidden file, as some systems add."""
     return len(parts) >= 3 and parts[-3] in PARTS and parts[-1].endswith(".png") and not parts[-1].startswith(".")
 
 

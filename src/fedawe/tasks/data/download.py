@@ -1,4 +1,4 @@
-"""Fetching the published files: resumed where it stopped, and visible only once the checksum is right."""
+"""Downloads of the published files: resumed after an interruption, and visible only if the checksum is right."""
 
 import http.client
 import time
@@ -14,32 +14,40 @@ from fedawe.tasks.data.cache import locked
 from fedawe.tasks.data.sets import KNOWN, File, Known, Report, check_md5, digest
 
 PIECE = 2**18
-ATTEMPTS = 4  # in a row that bring nothing new
+ATTEMPTS = 4  # in a row without progress
 TIMEOUT_SECONDS = 30
 
 
 class _Failed(Exception):
-    """What became of an address."""
+    """Why a download from one address failed."""
 
 
 def download(name: str, folder: Path, report: Report, mirror: str | None = None, pause: float = 1.0) -> list[Path]:
-    """Fetch what is missing of a data set's files into `folder`/downloads; the files.
+    """Fetch the missing files of a data set into `folder`/downloads; returns the paths of all its files.
 
     `mirror` is another address under which the files have their published names. `pause` seconds pass after a failure.
     """
     known = KNOWN.get(name)
     if known is None:
         raise UserError(f"{name!r} cannot be downloaded; {', '.join(KNOWN)} can")
-    if mirror is not None and urlsplit(mirror).scheme not in ("http", "https"):
+    if mirror is not None and not _is_address(mirror):
         raise UserError(f"a mirror is an address that begins with http:// or https://, not {mirror!r}")
     into = folder / "downloads"
     for file in known.downloads:
         with locked(into, file.name):
-            if (into / file.name).is_file():  # fetched before, or brought
+            if (into / file.name).is_file():  # fetched before, or put there by the user
                 check_md5(into / file.name, file)
             else:
                 _fetch(known, file, into, report, mirror, pause)
     return [into / file.name for file in known.downloads]
+
+
+def _is_address(text: str) -> bool:
+    """Whether this is a URL that begins with http:// or https://."""
+    try:
+        return urlsplit(text).scheme in ("http", "https")
+    except ValueError:  # brackets without an IPv6 address
+        return False
 
 
 def _fetch(known: Known, file: File, into: Path, report: Report, mirror: str | None, pause: float) -> None:
@@ -66,7 +74,7 @@ def _fetch(known: Known, file: File, into: Path, report: Report, mirror: str | N
 
 
 def _persist(address: str, part: Path, file: File, report: Report, pause: float) -> None:
-    """Fetch until the file is whole, or several attempts in a row brought nothing."""
+    """Fetch until the file is complete; fails after several attempts in a row without progress."""
     idle = 0
     while True:
         before = _size(part)
@@ -77,7 +85,7 @@ def _persist(address: str, part: Path, file: File, report: Report, pause: float)
             if isinstance(error, urllib.error.HTTPError):
                 error.close()
                 said = f"the server says {error.code} {error.reason}"
-                if error.code < 500:  # it will say the same again
+                if error.code < 500:  # a repetition would get the same answer
                     raise _Failed(said) from None
             have = _size(part)
             idle = 0 if have > before else idle + 1
@@ -88,13 +96,13 @@ def _persist(address: str, part: Path, file: File, report: Report, pause: float)
 
 
 def _attempt(address: str, part: Path, file: File, report: Report) -> None:
-    """One request, for what is missing."""
+    """One request, for the missing part of the file."""
     have = _size(part)
     headers = {"User-Agent": "fedawe", "Accept-Encoding": "identity"} | ({"Range": f"bytes={have}-"} if have else {})
     try:
         response = urllib.request.urlopen(urllib.request.Request(address, headers=headers), timeout=TIMEOUT_SECONDS)
     except urllib.error.HTTPError as error:
-        if error.code == 416 and have:  # nothing is missing, or the part is of something else: the checksum will tell
+        if error.code == 416 and have:  # the part is complete, or of another file: the checksum decides
             error.close()
             return
         raise
@@ -120,7 +128,7 @@ def _attempt(address: str, part: Path, file: File, report: Report) -> None:
 
 @contextmanager
 def _writing(path: Path) -> Iterator[None]:
-    """Tells a full disk from a failing network."""
+    """Distinguishes a full disk from a failing network: only errors of writing become a `UserError` here."""
     try:
         yield
     except OSError as error:

@@ -38,7 +38,7 @@ def add(name: str, path: str | Path, folder: Path | None = None, report: Report 
 
 
 def kept(name: str, folder: Path | None = None) -> cache.Entry:
-    """What is known of the set kept as `name` in `folder`; one that is not there is refused."""
+    """The description of the set kept as `name` in `folder`; refuses a name that is not there."""
     folder = folder or cache.default_folder()
     found = cache.entry(folder, name)
     if found is None:
@@ -60,7 +60,7 @@ def load(name: str, folder: Path | None = None) -> Data:
         newer = cache.entry(folder, name)
         if newer is None or newer.folder == found.folder:
             raise
-        found, arrays = newer, cache.mapped(folder, newer)  # it was replaced between the two glances
+        found, arrays = newer, cache.mapped(folder, newer)  # it was replaced after its description was read
     client = arrays.pop("client", None)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")  # nobody writes to it

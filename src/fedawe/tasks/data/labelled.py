@@ -18,9 +18,9 @@ TENSORS = ("x_train", "y_train", "x_test", "y_test", "x_val", "y_val")
 
 @dataclass(frozen=True, eq=False)
 class Data:
-    """Inputs and labels to train and to test; perhaps also to validate, and which client has which training sample.
+    """Inputs and labels to train and to test, perhaps also to validate, and which client has each training sample.
 
-    name           for people, and for the paper's networks
+    name           shown to users; also selects the paper's network for its data sets
     x_...          inputs: [N, ...] float32 (images [N, channels, height, width]); images as they are stored, [N,
                    height, width, channels] uint8, which become floats only when used; or text, [N, length] int64
     y_...          labels [N] int64, or [N, length] where every position of a text has its own
@@ -28,7 +28,7 @@ class Data:
     x_val, y_val   the validation set, on which rates are chosen; None if there is none
     client         which client has each training sample, [N] whole numbers or names; None if the data does not say
     text           whether the inputs are character codes
-    known_classes  the number of classes; 0 if the training labels show all of them
+    known_classes  the number of classes; 0 to count them in the training labels
     """
 
     name: str
@@ -45,7 +45,7 @@ class Data:
     known_classes: int = 0
 
     def __repr__(self) -> str:
-        """Sizes, not numbers."""
+        """The sizes of the data."""
         counts = [f"{len(self.y_train):,} to train", f"{len(self.y_test):,} to test"]
         if self.y_val is not None:
             counts.insert(1, f"{len(self.y_val):,} to validate")
@@ -59,12 +59,12 @@ class Data:
 
     @property
     def shape(self) -> torch.Size:
-        """Of one input: [channels, height, width] for images."""
+        """The shape of one input: [channels, height, width] for images."""
         shape = self.x_train.shape[1:]
         return torch.Size([shape[2], *shape[:2]]) if self.x_train.dtype == torch.uint8 else shape
 
     def checked(self) -> "Data":
-        """The same with labels of type int64; refuses what is no labelled data."""
+        """The data with labels of type int64; refuses inputs or labels that are invalid or do not match."""
         validates = self.x_val is not None or self.y_val is not None
         parts = ("train", "test", "val") if validates else ("train", "test")
         for part in parts:
@@ -110,12 +110,12 @@ class Data:
         return (self.x_test, self.y_test) if name == "test" else (self.x_train, self.y_train)
 
     def to(self, device: torch.device) -> "Data":
-        """The same on another device."""
+        """The data on another device."""
         found = {name: getattr(self, name) for name in TENSORS}
         return replace(self, **{name: tensor.to(device) for name, tensor in found.items() if tensor is not None})
 
     def shrunk(self, size: int) -> "Data":
-        """Images of size x size, as floats: the means of squares of pixels."""
+        """The data with images of size x size, as floats: each new pixel is the mean of a square of pixels."""
         height, width = self.shape[1:] if len(self.shape) == 3 else (0, 0)
         if size < 1 or not height or height % size or width % size or height // size != width // size:
             raise UserError(

@@ -23,8 +23,8 @@ def from_huggingface(
 ) -> Data:
     """Data from Hugging Face `datasets.Dataset` objects, as you have loaded them.
 
-    inputs  the column of images or of lists of numbers, or several columns of numbers; None: all that are not named
-            otherwise
+    inputs  the column of images or of lists of numbers, or several columns of numbers; None: all but label and
+            client
     label   the column of labels: class numbers from 0, or names
     client  the column that says which client has the sample
     """
@@ -36,6 +36,10 @@ def from_huggingface(
     chosen = [inputs] if isinstance(inputs, str) else list(inputs or [c for c in known if c not in (label, client)])
     arrays: dict[str, Array] = {}
     for part, rows in parts.items():
+        if missing := [column for column in (*chosen, label) if column not in rows.column_names]:
+            raise UserError(
+                f"{name}: {part} has no column {missing[0]!r}; its columns are {listed(list(rows.column_names))}"
+            )
         columns = [stacked(list(rows[column]), f"{name}: {column}") for column in chosen]
         arrays[f"x_{part}"] = columns[0] if len(columns) == 1 else np.stack(columns, 1)
     coded = class_numbers([np.asarray(list(rows[label])) for rows in parts.values()], name)

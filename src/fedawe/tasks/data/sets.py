@@ -14,11 +14,11 @@ from fedawe.core.files import brief
 
 PartName = Literal["train", "test"]
 PARTS: tuple[PartName, PartName] = ("train", "test")
-Report = Callable[[str, int, int], None]  # what is being done, how much of it is done, of how much
+Report = Callable[[str, int, int], None]  # called with what is being done, how much of it is done, and of how much
 
 
 class Part(NamedTuple):
-    """The images to train, to test or to validate."""
+    """One part of a data set: the images to train, to test or to validate."""
 
     name: PartName | Literal["val"]
     images: npt.NDArray[np.uint8]  # [N, H, W, C]
@@ -27,7 +27,7 @@ class Part(NamedTuple):
 
 
 def silent(what: str, done: int, total: int) -> None:
-    """A report that nobody reads."""
+    """A report that shows nothing."""
     del what, done, total
 
 
@@ -43,7 +43,7 @@ class File:
 
 @dataclass(frozen=True)
 class Known:
-    """A data set of which we know what it must be: images of 32 x 32 x 3, ten classes."""
+    """A published data set, whose content is known: images of 32 x 32 x 3, ten classes."""
 
     name: str
     classes: tuple[str, ...]
@@ -52,10 +52,10 @@ class Known:
     mean: tuple[float, ...]  # of each channel, in [0, 1]: the normalisation of the authors' code
     std: tuple[float, ...]
     downloads: tuple[File, ...]
-    unpacked: tuple[File, ...] = ()  # what a download consists of, where that has checksums of its own
+    unpacked: tuple[File, ...] = ()  # the files in the downloads, where their checksums are published
 
     def check(self, where: Path, part: PartName, labels: npt.NDArray[np.int64]) -> None:
-        """Refuse labels [N] that are not as many of each class as were published."""
+        """Refuse labels [N] unless every class is as frequent as in the published data set."""
         expected = np.array(self.train if part == "train" else self.test)
         if len(labels) != expected.sum():
             raise UserError(
@@ -80,17 +80,17 @@ class Reader(Protocol):
     """A module that reads one format; nothing in a file is executed and nothing is written."""
 
     def files(self, path: Path) -> list[Path]:
-        """What the set consists of under `path`; what is missing is named."""
+        """The files of the set under `path`; refuses a set with missing files, and names them."""
 
     def read(self, files: list[Path], known: Known, report: Report) -> Iterator[Part]:
-        """The parts, each once; files that are not as published in form are refused."""
+        """The parts, each once; refuses files that do not have the published format."""
 
 
 def published(files: Iterable[Path], known: Known) -> bool:
     """Whether all of these are the published files, byte for byte.
 
-    A file as long as a published one but with other bytes is damaged, and refused. A file of another length was saved
-    anew by somebody: what is in it decides.
+    A file as long as a published one but with other bytes is damaged, and refused. A file of another length
+    may have been saved again by a user: it is accepted if its content is valid.
     """
     by_size = {file.size: file for file in (*known.downloads, *known.unpacked)}
     answers = []
@@ -122,7 +122,7 @@ def digest(path: Path, kind: str) -> str:
 
 
 def unreadable(where: Path | str, error: BaseException) -> UserError:
-    """One line for whatever a parser said of a damaged file."""
+    """The error for a damaged file, in one line, from the error of a parser."""
     return UserError(f"{where}: cannot be read, it is truncated, damaged or of another kind ({brief(error)})")
 
 

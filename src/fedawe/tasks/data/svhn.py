@@ -52,7 +52,7 @@ def read(files: list[Path], known: Known, report: Report) -> Iterator[Part]:
 
 
 def _ask(function: Any, path: Path, **options: Any) -> Any:
-    """What scipy says of the file; a damaged one can make its parser raise nearly anything."""
+    """The result of a function of scipy; for a damaged file, its parser can raise nearly any exception."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

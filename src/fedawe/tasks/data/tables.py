@@ -91,7 +91,7 @@ def _frame(path: Path) -> "pl.DataFrame":
 
 
 def _polars(path: Path, read: Callable[[], Any]) -> Any:
-    """What polars reads; a damaged file can make it panic, which is no Exception."""
+    """The result of a read by polars; for a damaged file, it can raise PanicException, which is no Exception."""
     try:
         with stderr_silenced():
             return read()

@@ -1,4 +1,4 @@
-"""How a network is computed: linear layers in closed form, the usual layers in a fast layout, others as given."""
+"""Executors, which compute networks: linear layers in closed form, the usual layers fast, other modules by autograd."""
 
 from typing import Literal
 
@@ -21,13 +21,13 @@ ExecutorName = Literal["auto", "dense", "layers", "autograd"]
 def executor_of(
     module: nn.Module, layout: Layout, loss: Loss, is_cross_entropy: bool, inputs: int, asked: ExecutorName = "auto"
 ) -> Executor:
-    """The executor of a module whose inputs have so many dimensions: the fastest that can compute it, or as asked.
+    """The executor of a module for inputs of `inputs` dimensions: the one asked for, or the fastest that is possible.
 
-    It refuses an executor that cannot compute the module, and says why.
+    Refuses an executor that cannot compute the module, with the reason.
     """
     frozen = frozenset(layout.frozen)
     if frozen and all(entry.name in frozen for entry in layout.ordered if entry.kind == "parameter"):
-        raise UserError("no parameter of the module has requires_grad=True; leave those that are to be trained so")
+        raise UserError("no parameter of the module has requires_grad=True; expected it for those to be trained")
     if asked == "autograd":
         return Autograd(module, layout, frozen, loss, "asked for")
     try:

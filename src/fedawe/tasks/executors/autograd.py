@@ -1,4 +1,4 @@
-"""Any module as it is, by autograd: for what is not made of the usual layers."""
+"""The executor of modules that are not made of the usual layers: their own forward methods, by autograd."""
 
 import copy
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,9 +17,9 @@ from fedawe.tasks.layout import Layout
 class Autograd(Differentiated):
     """The module's own forward method, with parameters that are views of one vector.
 
-    Buffers that are not in the vector (`num_batches_tracked`, and those that are not in the `state_dict`) live for one
-    client's round: they begin every round as the module has them. Whatever the module draws is drawn under a seed.
-    What a forward method does with the samples of a batch is not known.
+    Buffers that are not in the vector (`num_batches_tracked`, and those that are not in the `state_dict`) are kept for
+    one client's round only: every round begins with the values in the module. Random numbers of the module are drawn
+    under a seed. A forward method may let the samples of a batch influence each other.
     """
 
     name, random, mixes = "autograd", True, True
@@ -34,10 +34,11 @@ class Autograd(Differentiated):
 
     def outputs(self, x: Tensor, inputs: Tensor) -> Tensor:
         self.module.eval()
-        named = self.layout.tensors(x)
-        own = {name: tensor.clone() if name in self.buffers else tensor for name, tensor in named.items()}
-        with self.seeded(0, x.device), torch.no_grad():  # a module may draw in evaluation too
-            outputs: Tensor = functional_call(self.module, {**self.fresh(x), **own}, (inputs,))
+        named = {**self.fresh(x), **self.layout.tensors(x)}
+        parameters = self.layout.parts(x[: self.d], "parameter")
+        own = {name: tensor if name in parameters else tensor.clone() for name, tensor in named.items()}
+        with self.seeded(0, x.device), torch.no_grad():  # a module may draw random numbers in evaluation too
+            outputs: Tensor = functional_call(self.module, own, (inputs,))
         return outputs
 
     def loss(
@@ -75,12 +76,12 @@ class Autograd(Differentiated):
     @contextmanager
     def seeded(self, seed: int, device: torch.device) -> Iterator[None]:
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-            # On the processor its generator alone: torch.manual_seed prepares those of all kinds of devices.
+            # On the CPU only its own generator: torch.manual_seed would also initialise those of all other devices.
             (torch.default_generator if device.type == "cpu" else torch).manual_seed(seed)
             yield
 
     def descend_alone(self, x: Tensor, batches: Iterable[Batch], rate: float) -> None:
-        """The parameters of a copy of the module become views of x for the time of a round."""
+        """The same for one client: for a round, the parameters of a copy of the module are views of x."""
         module = self.own = copy.deepcopy(self.module) if self.own is None else self.own
         module.train()
         fresh, parameters = self.fresh(x), dict(module.named_parameters())
@@ -96,7 +97,7 @@ class Autograd(Differentiated):
                 with explained(), torch.enable_grad():
                     loss = self.weighted(module(inputs[0]), targets[0], weights[0])
                 step(loss, trained, rate)
-                for name in self.buffers:  # one that was replaced and not written to has a history
+                for name in self.buffers:  # a buffer that was replaced by another tensor has an autograd history
                     places[name]._buffers[name.rpartition(".")[2]] = module.get_buffer(name).detach()
         for name, view in self.layout.parts(x[self.d :], "buffer").items():
             view.copy_(module.get_buffer(name))

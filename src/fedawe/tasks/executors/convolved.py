@@ -1,4 +1,4 @@
-"""A convolution by kernels of our own, on a processor in float32."""
+"""A convolution by kernels of this package, on a CPU in float32."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -48,7 +48,7 @@ class Convolved(torch.autograd.Function):
 
 
 def _shape(x: Tensor, weight: Tensor, stride: int, padding: tuple[int, int]) -> "Shape":
-    """LLVM is loaded with the first layer that needs it."""
+    """The sizes of the layer; imported here, so that LLVM is loaded with the first layer that needs it."""
     from fedawe.tasks.executors.kernels.convolution import Shape
 
     outputs, inputs, rows, columns = weight.shape

@@ -14,18 +14,18 @@ from fedawe.tasks.executors.program import Node, Program, dropout
 from fedawe.tasks.layout import Layout
 
 Pairs = list[tuple[Tensor, Tensor | None]]  # weights [k, out, in] and biases [k, out, 1]
-Turned = list[tuple[Tensor, Tensor | None]]  # views of them, [k, in, out] and [k, 1, out]
+Transposed = list[tuple[Tensor, Tensor | None]]  # views of them, [k, in, out] and [k, 1, out]
 ACTIVATIONS = (torch.relu, torch.tanh, torch.sigmoid, functional.leaky_relu)
 
 
 @dataclass(frozen=True)
 class Layer:
-    """W h + b, what is dropped of h before, and the activation after it."""
+    """A linear layer W h + b, with dropout before it and an activation after it."""
 
     weight: tuple[int, int, int]  # where it begins in x, rows, columns
     bias: int | None
     activation: Node | None = None
-    p: float | None = None
+    p: float | None = None  # of the dropout
 
 
 def dense_layers(program: Program, layout: Layout, inputs: int) -> list[Layer] | None:
@@ -66,7 +66,7 @@ def dense_layers(program: Program, layout: Layout, inputs: int) -> list[Layer] |
 
 
 def _is_activation(node: Node) -> bool:
-    """Whether its derivative follows from what it made."""
+    """Whether this is an activation whose derivative can be computed from its output."""
     return node.function in ACTIVATIONS and node.options.get("negative_slope", 0) >= 0
 
 
@@ -84,7 +84,7 @@ class Dense:
         self.random = any(layer.p for layer in layers)
 
     def stacked(self, x: Tensor, inputs: Tensor, targets: Tensor) -> bool:
-        """That is what it is for."""
+        """Always."""
         del x, inputs, targets
         return True
 
@@ -105,44 +105,44 @@ class Dense:
         return h
 
     def gradients(self, x: Tensor, batch: Batch, kept: Kept) -> Tensor:
-        """The gradient is what a step of rate -1 adds to zero."""
+        """The gradient, as what a step of rate -1 adds to zero."""
         del kept
         g = torch.zeros_like(x)
         pairs = self.views(x)
-        self._adding(x)(self.views(g), pairs, _turned(pairs), batch, 1.0)
+        self._adding(x)(self.views(g), pairs, _transposed(pairs), batch, 1.0)
         return g
 
     def descend(self, x: Tensor, batches: Iterable[Batch], rate: float) -> None:
         """Each layer's step is one product that adds to the weights themselves.
 
-        Weights and biases of a layer lie together for the time of a round: where the clients' weights are apart, the
-        product is made for one client after another.
+        For a round, weights and biases of a layer are copied to contiguous tensors: on other tensors, the product would
+        be computed for one client after another.
         """
         views = self.views(x)
         own: Pairs = [(W.contiguous(), None if b is None else b.contiguous()) for W, b in views]
-        turned, add = _turned(own), self._adding(x)
+        transposed, add = _transposed(own), self._adding(x)
         for batch in batches:
-            add(own, own, turned, batch, -rate)
+            add(own, own, transposed, batch, -rate)
         for (W, b), (mine, my_b) in zip(views, own, strict=True):
             W.copy_(mine)
             if b is not None and my_b is not None:
                 b.copy_(my_b)
 
-    def _adding(self, x: Tensor) -> Callable[[Pairs, Pairs, Turned, Batch, float], None]:
-        """What adds a gradient, at x: as it is, or of rounded weights."""
+    def _adding(self, x: Tensor) -> Callable[[Pairs, Pairs, Transposed, Batch, float], None]:
+        """The function that adds a gradient at x: under autocast, one that rounds the weights."""
         to = rounded_to(x)
         return self._add if to is None else partial(self._add_rounded, to)
 
     def _add_rounded(
-        self, to: torch.dtype, into: Pairs, pairs: Pairs, turned: Turned, batch: Batch, scale: float
+        self, to: torch.dtype, into: Pairs, pairs: Pairs, transposed: Transposed, batch: Batch, scale: float
     ) -> None:
-        """Under autocast: weights are rounded once a step and not for every product; `into` stays as it is."""
-        del turned
+        """Under autocast: weights are rounded once a step and not for every product; `into` is not rounded."""
+        del transposed
         own: Pairs = [(W.to(to), None if b is None else b.to(to)) for W, b in pairs]
-        self._add(into, own, _turned(own), batch, scale, rounded=True)
+        self._add(into, own, _transposed(own), batch, scale, rounded=True)
 
     def _add(
-        self, into: Pairs, pairs: Pairs, turned: Turned, batch: Batch, scale: float, rounded: bool = False
+        self, into: Pairs, pairs: Pairs, transposed: Transposed, batch: Batch, scale: float, rounded: bool = False
     ) -> None:
         """into <- into + scale gradient, by hand: dz = (softmax - one hot) w, dW = dz h', db = dz 1.
 
@@ -150,8 +150,8 @@ class Dense:
         """
         inputs, targets, weights, seeds = batch
         keep = self._masks(inputs, seeds) if self.random else {}
-        given, made = [], [inputs.flatten(2)]  # what every layer receives, and activations  [k, B, in] each
-        for n, (W, b) in enumerate(turned):
+        given, made = [], [inputs.flatten(2)]  # inputs of the layers, and activations  [k, B, in] each
+        for n, (W, b) in enumerate(transposed):
             mask = keep.get(n)
             given.append(made[n] if mask is None else made[n] * mask)
             if n < len(pairs) - 1:
@@ -187,8 +187,8 @@ class Dense:
         return dict(zip(at, masks(shapes, [self.layers[n].p or 0.0 for n in at], seeds, inputs), strict=True))
 
 
-def _turned(pairs: Pairs) -> Turned:
-    """Made once a round: a view costs as much as a small product."""
+def _transposed(pairs: Pairs) -> Transposed:
+    """Views, which are made once a round: making one takes as long as a small product."""
     return [(W.mT, None if b is None else b.mT) for W, b in pairs]
 
 
@@ -203,7 +203,7 @@ def _activated(node: Node | None, z: Tensor) -> Tensor:
 
 
 def _derivative(node: Node | None, error: Tensor, made: Tensor) -> Tensor:
-    """The error before an activation, from the error after it and what it made."""
+    """The error before an activation, from the error after it and from its output."""
     assert node is not None
     aten: Any = torch.ops.aten
     out: Tensor

@@ -15,26 +15,26 @@ from fedawe.core.errors import UserError
 from fedawe.tasks.executors.base import Batch, Kept, Loss
 from fedawe.tasks.layout import Layout
 
-# In what torch says of a function that vmap does not know, or does not know for the mixed types of autocast.
+# Words in torch's errors for functions that vmap does not support at all, or not with the mixed types of autocast.
 UNSTACKED = ("vmap", "expected scalar type")
 
 
-# A step of a small network takes as long as its calls of functions, which several clients share. A step of a large one
-# takes as long as its products, and one client at a time has the better kernels. Measured for 24 networks.
+# The time of a step of a small network is that of calling functions, and several clients can share the calls. The time
+# of a step of a large one is that of its products, whose kernels are faster for one client. Measured for 24 networks.
 LIGHT = 1_000_000  # floating-point operations of a training step for each sample
-SMALL = 200_000  # parameters; those of several clients do not stay in the cache if there are more
+SMALL = 200_000  # parameters; with more, those of several clients do not fit into the cache
 
 
 class Differentiated(ABC):
-    """What the executors that use autograd have in common."""
+    """The base class of the executors that use autograd."""
 
-    light = LIGHT  # up to so many operations of a sample several clients are trained at once
+    light = LIGHT  # several clients are trained at once up to this many operations for each sample
 
     def __init__(self, layout: Layout, frozen: frozenset[str], loss: Loss) -> None:
         self.layout, self.frozen, self.per_sample = layout, frozen, loss
         self.d, self.b = layout.parameters, layout.buffers
         self.buffers = [entry.name for entry in layout.ordered if entry.kind == "buffer"]
-        self.stackable = True  # until `vmap` says otherwise
+        self.stackable = True  # False once vmap has failed
 
     @abstractmethod
     def loss(
@@ -50,33 +50,34 @@ class Differentiated(ABC):
     ) -> tuple[Tensor, tuple[Tensor, Kept]]:
         """The loss of one client's batch, and its buffers [b] and `kept` afterwards; those given do not change.
 
-        `alone`: it is not called under vmap.
+        `alone`: whether it is called outside of vmap.
         """
 
     @abstractmethod
     def fresh(self, x: Tensor) -> Kept:
-        """What a client carries from step to step of a round, as it is before the first."""
+        """The state that a client carries from step to step of a round, before the first step."""
 
     @abstractmethod
     def draw(self, x: Tensor, inputs: Tensor, seeds: Sequence[int] | None) -> list[Tensor]:
-        """Whatever the clients draw for one step, [k, ...] each."""
+        """The random numbers of the clients for one step, tensors [k, ...]."""
 
     def stacked(self, x: Tensor, inputs: Tensor, targets: Tensor) -> bool:
-        """On a device always, where every operation has a cost of its own; on a processor if the network is small.
+        """On a GPU always, where every operation has a fixed cost; on a CPU if the network is small.
 
-        Not if torch cannot stack its clients, or would draw under one seed what each of them draws under its own.
+        Never if vmap does not support the network, or if its clients, which have seeds of their own, would draw random
+        numbers under one seed.
         """
         if not self.stackable or (x.device.type == "cpu" and self.d > SMALL):
             return False
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # torch says which functions it does not compute at once
+            warnings.simplefilter("ignore")  # torch warns of functions that it computes client by client
             try:
                 operations, drew = self._tried(x, inputs, targets)
                 if drew or (x.device.type == "cpu" and operations > self.light * len(inputs)):
                     return False
                 two = [torch.stack([each, each]) for each in (x, inputs, targets)]
                 self.gradients(two[0], (two[1], two[2], x.new_ones(2, len(inputs)), [0, 0]), {})
-            except Exception:  # what is wrong with the network is told when it is trained
+            except Exception:  # an error in the network is reported when it is trained
                 return False
         return self.stackable
 
@@ -93,7 +94,7 @@ class Differentiated(ABC):
 
     @contextmanager
     def seeded(self, seed: int, device: torch.device) -> Iterator[None]:
-        """Where the network itself draws from torch's generators: these are seeded, and afterwards as before."""
+        """Seeds torch's generators if the network draws from them, and restores them afterwards; here: nothing."""
         del seed, device
         yield
 
@@ -114,7 +115,7 @@ class Differentiated(ABC):
             except RuntimeError as error:
                 if not any(words in str(error) for words in UNSTACKED):
                     raise
-                self.stackable = False  # one after another from now on
+                self.stackable = False  # clients are computed one after another from now on
             else:
                 if self.b:
                     x[:, self.d :] = buffers
@@ -176,7 +177,7 @@ def checked_loss(loss: Loss, outputs: Tensor, targets: Tensor) -> Tensor:
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """Says in words of ours what batch normalisation says of a batch of one sample, and oneDNN of a type it lacks."""
+    """Explains two errors: of batch normalisation for a batch of one sample, and of oneDNN for a missing type."""
     try:
         yield
     except RuntimeError as error:
@@ -190,6 +191,6 @@ def explained() -> Iterator[None]:
         if "more than 1 value per channel" not in str(error):
             raise
         raise UserError(
-            "a client has a batch of one sample, of which batch normalisation can measure no variance; give every "
+            "a client has a batch of one sample, for which batch normalisation cannot compute a variance; give every "
             "client at least two samples"
         ) from None

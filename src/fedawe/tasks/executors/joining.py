@@ -1,4 +1,4 @@
-"""Which functions of a program are computed by kernels of our own: alone, or several of them joined."""
+"""Chooses the functions of a program that kernels of this package compute: alone, or several of them joined."""
 
 from collections.abc import Mapping, Sequence
 
@@ -25,7 +25,7 @@ class Joining:
         self.absorbed: set[int] = set()
 
     def joined(self) -> Program | None:
-        """The program with kernels wherever there are any; None if nowhere."""
+        """The program with kernels for all functions that have one; None if none has."""
         for n, node in enumerate(self.nodes):
             if node.function is functional.conv2d:
                 self._convolution(n)
@@ -36,7 +36,7 @@ class Joining:
         return self.program.replaced(self.ends, self.absorbed) if self.ends else None
 
     def _next(self, n: int) -> int | None:
-        """The only node that takes what node n gives."""
+        """The only node that takes the output of node n; None if there is none, or more than one."""
         users = self.program.users.get(n + 1, [])
         return users[0] if len(users) == 1 else None
 
@@ -45,7 +45,7 @@ class Joining:
         self.ends[chain[-1]] = node
 
     def _ending(self, n: int) -> tuple[bool, list[int]]:
-        """Whether a ReLU follows node n and nothing else, and its number."""
+        """Whether only a ReLU takes the output of node n; and a list of the number of that ReLU, or of nothing."""
         after = self._next(n)
         relu = after is not None and self.nodes[after].function is torch.relu
         return relu, [after] if relu and after is not None else []
@@ -67,7 +67,7 @@ class Joining:
             self._replace([n], Node(convolved, node.inputs, node.tensors, options))
 
     def _normalisation(self, n: int) -> None:
-        """Of what a convolution gives, with a ReLU after it, or an addition and a ReLU."""
+        """Joins the normalisation of a convolution's output with a ReLU after it, or with an addition and a ReLU."""
         node = self.nodes[n]
         source = self.nodes[node.inputs[0] - 1] if node.inputs[0] else None
         if source is None or source.function is not functional.conv2d or None in node.tensors:

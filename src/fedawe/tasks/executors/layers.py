@@ -1,4 +1,4 @@
-"""A program of the usual layers: by kernels, or in the layout that suits the processor; parameters are views."""
+"""The executor of modules made of the usual layers: by kernels, or in the memory layout that suits the processor."""
 
 from collections.abc import Callable, Iterable, Sequence
 
@@ -15,17 +15,17 @@ from fedawe.tasks.executors.recurrent import by_kernels
 from fedawe.tasks.executors.sequences import lstm
 from fedawe.tasks.layout import Layout
 
-LIGHT_KERNELS = 50_000  # in the place of LIGHT, where kernels compute the convolutions of one client
+LIGHT_KERNELS = 50_000  # used instead of LIGHT where kernels compute the convolutions of one client
 
 Named = dict[str | None, Tensor | None]
 
 
 class Layers(Differentiated):
-    """One client on a processor is computed by kernels of our own wherever there are any, without autograd.
+    """One client on a CPU is computed without autograd, by this package's own kernels for all functions that have one.
 
-    Networks whose convolutions have no kernels are computed in oneDNN's own blocked layout where that pays, and in
-    channels_last beside group normalisation. Parameters are views of one vector, so that a step makes no flat gradient.
-    Several clients run under vmap.
+    Networks whose convolutions have no kernels are computed in oneDNN's own blocked layout where that is faster, and in
+    channels_last if they have group normalisation. Parameters are views of one vector, so that no gradient has to be
+    flattened. Several clients run under vmap.
     """
 
     name, why = "layers", "made of the usual layers"
@@ -39,7 +39,7 @@ class Layers(Differentiated):
         functions = {node.function for node in program.nodes}
         self.program, self.random, self.mixes = program, any(program.dropped), batch_norm in functions
         kernels = Joining(program, shapes).joined()
-        self.joined = by_kernels(kernels or program) or kernels  # for one client on a processor, in float32
+        self.joined = by_kernels(kernels or program) or kernels  # for one client on a CPU, in float32
         convolves = self.joined is not None and any(node.function in CONVOLUTIONS for node in self.joined.nodes)
         self.light = LIGHT_KERNELS if convolves else LIGHT
         self.blocks = not convolves and program.suits_blocks(lambda name: shapes[name][0])
@@ -47,7 +47,7 @@ class Layers(Differentiated):
         self.chain = Chain(self.joined, self.trained) if self.joined is not None and not self.blocks else None
         self.channels_last = functional.conv2d in functions and group_norm in functions
         self.stackable = lstm not in functions  # torch would compute its clients one by one, and slower
-        self.dropped: dict[torch.Size, list[torch.Size]] = {}  # shape of the inputs -> what its dropout layers receive
+        self.dropped: dict[torch.Size, list[torch.Size]] = {}  # shape of the inputs -> what dropout layers receive
 
     def outputs(self, x: Tensor, inputs: Tensor) -> Tensor:
         named = self._named(x[: self.d], x[self.d :])
@@ -101,8 +101,8 @@ class Layers(Differentiated):
         return g
 
     def descend_alone(self, x: Tensor, batches: Iterable[Batch], rate: float) -> None:
-        """Layer by layer, on views of x."""
-        buffers = x[self.d :].clone()  # apart, since a change of x would be a change of the weights to autograd
+        """The same for one client, with parameters that are views of x."""
+        buffers = x[self.d :].clone()  # a copy, since autograd takes a change of x for a change of the weights
         named = self._named(x[: self.d].detach(), buffers)
         views = {name: one for name, one in named.items() if name in self.trained and one is not None}
         for inputs, targets, weights, seeds in batches:
@@ -121,18 +121,18 @@ class Layers(Differentiated):
     def _gradients(
         self, named: Named, inputs: Tensor, targets: Tensor, weights: Tensor, drawn: Sequence[Tensor]
     ) -> dict[str, Tensor]:
-        """Of one client by kernels, without autograd; buffers change in place."""
+        """The gradients of one client by kernels, without autograd; buffers change in place."""
         assert self.chain is not None
         with explained():
-            outputs, undone = self.chain.run(_channels_last(inputs), named, _dropping(drawn))
+            outputs, backwards = self.chain.run(_channels_last(inputs), named, _dropping(drawn))
         if self.is_cross_entropy and outputs.ndim == 2:  # softmax(outputs) - 1 where the target is, weighted
             error = torch.softmax(outputs, 1)
             error.scatter_add_(1, targets[:, None], error.new_full((len(error), 1), -1.0))
-            return self.chain.gradients(undone, error.mul_(weights[:, None]))
+            return self.chain.gradients(backwards, error.mul_(weights[:, None]))
         outputs = outputs.requires_grad_()
         with torch.enable_grad():
             loss = self.weighted(outputs, targets, weights)
-        return self.chain.gradients(undone, torch.autograd.grad(loss, outputs)[0])
+        return self.chain.gradients(backwards, torch.autograd.grad(loss, outputs)[0])
 
     def _named(self, parameters: Tensor, buffers: Tensor) -> Named:
         """Views of both vectors by name; None for what a layer does not have."""
@@ -142,7 +142,7 @@ class Layers(Differentiated):
         return named
 
     def _run(self, inputs: Tensor, named: Named, training: bool, alone: bool, keep: Sequence[Tensor] = ()) -> Tensor:
-        """`alone`: one client, so that the layout can be chosen; under vmap torch chooses it."""
+        """The outputs. `alone`: of one client, so that the layout can be chosen; under vmap torch chooses it."""
         one = next(iter(each for each in named.values() if each is not None), inputs)
         single = alone and _has_kernels(one)
         program = self.joined if single and self.joined is not None else self.program
@@ -154,7 +154,7 @@ class Layers(Differentiated):
 
 
 def _has_kernels(x: Tensor) -> bool:
-    """Whether kernels, or oneDNN's layout, can be used with such parameters: neither knows autocast."""
+    """Whether kernels, or oneDNN's layout, can be used with these parameters: neither supports autocast."""
     return x.device.type == "cpu" and x.dtype == torch.float32 and rounded_to(x) is None
 
 
@@ -163,7 +163,7 @@ def _channels_last(inputs: Tensor) -> Tensor:
 
 
 def _dropping(keep: Sequence[Tensor]) -> Callable[[Tensor], Tensor] | None:
-    """Multiplies by one mask after the other."""
+    """A function that multiplies its argument by the next mask at every call; None if there are no masks."""
     if not keep:
         return None
     left = iter(keep)

@@ -1,4 +1,4 @@
-"""A linear layer by kernels of our own, on a processor in float32."""
+"""A linear layer by kernels of this package, on a CPU in float32."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Group and batch normalisation by kernels of our own, with the addition and the ReLU that follow them."""
+"""Group and batch normalisation by kernels of this package, with an addition and a ReLU after them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -15,8 +15,8 @@ Apply = Callable[..., Any]
 class Normalised(torch.autograd.Function):
     """relu(norm(x) weight + bias + added) of images in channels_last, where relu and added may be left out.
 
-    Statistics are of each image and of groups of channels, or `together` of each channel of all images. The mean and
-    the variance that it gives besides are those.
+    Statistics are computed for each image and each group of channels, or with `together` for each channel over all
+    images. The mean and the variance are returned too.
     """
 
     @staticmethod
@@ -84,14 +84,14 @@ def group_normalised(
 def batch_normalised(
     h: Tensor, *rest: Tensor, momentum: float, eps: float, relu: bool, training: bool, apply: Apply = Normalised.apply
 ) -> Tensor:
-    """The same of batch normalisation; its running statistics come last, and change in training."""
+    """Batch normalisation in the same way; the running statistics come last, and are updated in training."""
     *added, weight, bias, mean, var = rest
     count = h.numel() // h.shape[1]
     if not training or not fits(h, weight, added) or count == 1:  # torch refuses one number for each channel
         return _followed(batch_norm(h, weight, bias, mean, var, momentum, eps, training), added, relu)
     y, found_mean, found_var = apply(h, added[0] if added else None, weight, bias, h.shape[1], eps, True, relu)
     with torch.no_grad():
-        # By `data`, since autograd takes all views of a vector for changed with one of them, the weights too.
+        # Through `data`: autograd would take all views of the same vector for changed, the weights too.
         mean.data.lerp_(found_mean[0], momentum)
         var.data.lerp_(found_var[0] * (count / (count - 1)), momentum)
     assert isinstance(y, Tensor)

@@ -1,7 +1,7 @@
-"""Convolution, max-pooling and ReLU as one operation, whose gradient is computed only where pooling let it through.
+"""Convolution, max-pooling and ReLU as one operation; its gradient is computed only where pooling took a number.
 
-A convolution that is given the errors of a pooling layer as a whole multiplies mostly by zero: of a window of 2 x 2 one
-error in four is not zero. `kernels.pooling` does not compute the products of the others.
+All other errors that a pooling layer passes back are zero, with a window of 2 x 2 three in four. `kernels.pooling` does
+not compute their products.
 """
 
 import math
@@ -17,11 +17,11 @@ from fedawe.tasks.executors.products import addresses, check_images
 if TYPE_CHECKING:
     from fedawe.tasks.executors.kernels.pooling import Layer
 
-NEAR = 28 * 1024  # bytes that stay in the nearest cache of a processor
+NEAR = 28 * 1024  # bytes that stay in the L1 cache of a CPU
 
 
 class ConvolvedPooled(torch.autograd.Function):
-    """relu(max_pool2d(conv2d(x, weight, bias))) on a processor, in float32."""
+    """relu(max_pool2d(conv2d(x, weight, bias))) on a CPU, in float32."""
 
     @staticmethod
     def forward(
@@ -55,7 +55,7 @@ class ConvolvedPooled(torch.autograd.Function):
             row = 4 * x.shape[2] * x.shape[3]
             tile = max(1, min(P, (NEAR // (2 * row) - layer.rows + 1) // layer.k))
             gw = torch.zeros_like(w).view(C, -1)
-            # One more, since what is not kept is written too.
+            # One more, since an error that is not kept is also written, and overwritten by the next.
             factors = w.new_empty(C, tile * Q + 1)
             places, counts = factors.to(torch.int32), torch.empty(C, dtype=torch.int64)
             arrays = addresses(g, h, x, w, gw, gb, gx, factors, which, places, counts)
@@ -66,7 +66,7 @@ class ConvolvedPooled(torch.autograd.Function):
 
 
 def _layer(weight: Tensor, k: int, relu: bool) -> "Layer":
-    """LLVM is loaded with the first layer that needs it."""
+    """The sizes of the layer; imported here, so that LLVM is loaded with the first layer that needs it."""
     from fedawe.tasks.executors.kernels.pooling import Layer
 
     outputs, inputs, rows, columns = weight.shape

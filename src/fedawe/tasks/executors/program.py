@@ -24,19 +24,19 @@ class Node:
 
     @property
     def trains(self) -> bool:
-        """Whether it computes something else in training than in evaluation, and is told which."""
+        """Whether the function differs between training and evaluation, and takes the argument `training`."""
         return "momentum" in self.options
 
 
 def dropout(h: Tensor, p: float) -> Tensor:
-    """Marks where something is dropped with probability p; what is dropped is drawn before a program runs."""
+    """Stands for dropout with probability p; the masks are drawn before a program runs."""
     del p
     return h
 
 
 def group_norm(h: Tensor, weight: Tensor | None, bias: Tensor | None, groups: int, eps: float) -> Tensor:
     """Group normalisation with its parameters first, as every other layer has them."""
-    if torch.is_grad_enabled() and not h.requires_grad:  # in channels_last, torch's gradients then end the process
+    if torch.is_grad_enabled() and not h.requires_grad:  # in channels_last, torch's backward pass would then crash
         h = h.contiguous()
     return functional.group_norm(h, groups, weight, bias, eps)
 
@@ -66,7 +66,7 @@ def add(a: Tensor, b: Tensor) -> Tensor:
 
 
 def _can_follow(node: Node) -> bool:
-    """Whether oneDNN computes this in its own layout where it is given that."""
+    """Whether oneDNN can compute this in its own layout, if its inputs are in that layout."""
     if node.function is torch.max_pool2d:
         return node.options.get("dilation", 1) in (1, [1, 1])
     if node.function is batch_norm:
@@ -99,7 +99,7 @@ class Program:
 
     @cached_property
     def users(self) -> dict[int, list[int]]:
-        """Which nodes are given a value; a value that none is given is not there."""
+        """The nodes that take each value; values that no node takes are omitted."""
         users: dict[int, list[int]] = {}
         for n, node in enumerate(self.nodes):
             for value in node.inputs:
@@ -107,7 +107,7 @@ class Program:
         return users
 
     def replaced(self, ends: Mapping[int, Node], absorbed: Collection[int]) -> "Program":
-        """The program with other nodes in the place of some, by number, and without those that they absorb."""
+        """The program with some nodes replaced, by number, and without the nodes `absorbed`."""
         out: list[Node] = []
         place = {0: 0}  # a value -> the same value in the new program
         for n, node in enumerate(self.nodes):
@@ -130,7 +130,7 @@ class Program:
         return frozenset(found)
 
     def suits_blocks(self, channels: Callable[[str], int]) -> bool:
-        """Whether that layout pays: whole blocks of 16 channels, and nothing else between the convolutions."""
+        """Whether that layout is faster: whole blocks of 16 channels, and no conversions between the convolutions."""
         convolutions = [node for node in self.nodes if node.function is functional.conv2d]
         reached = {0, *(n + 1 for n in self.in_blocks)}
         return bool(convolutions) and all(
@@ -169,7 +169,7 @@ class Program:
         return out.to_dense() if out.is_mkldnn else out
 
     def dropout_shapes(self, inputs: Tensor, named: Mapping[str | None, Tensor | None]) -> list[torch.Size]:
-        """The shapes [B, ...] of what its dropout layers receive."""
+        """The shapes [B, ...] of the inputs of its dropout layers."""
         found: list[torch.Size] = []
 
         def note(h: Tensor) -> Tensor:

@@ -1,8 +1,8 @@
-"""LSTMs by kernels of our own, for one client on a processor, in float32.
+"""LSTMs by kernels of this package, for one client on a CPU, in float32.
 
-What the input contributes to the gates is computed for all steps at once. Where the input is an embedding, a code
-always contributes the same, and it is computed once for every code. Where only one position of the output is used, no
-later step is computed.
+The contribution of the input to the gates is computed for all steps at once. Where the input is an embedding, the
+contribution depends on the code alone, and is computed once for every code. Where only one position of the output is
+used, no later step is computed.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ from fedawe.tasks.executors.program import Node, Program
 from fedawe.tasks.executors.sequences import embedding, lstm, position
 
 BLOCK = 64  # samples times steps whose errors stay in a near cache
-PART = 128  # samples of which as much is kept as a gradient needs, where none is wanted
+PART = 128  # samples computed at once where no gradient is wanted: kernels always store what a gradient would need
 
 
 class Recurrent(torch.autograd.Function):
@@ -88,7 +88,7 @@ def _padded(w: Tensor) -> Tensor:
 def kernel_lstm(
     h: Tensor, *weights: Tensor, hidden: int, layers: int, both: bool, biased: bool, index: int | None = None
 ) -> Tensor:
-    """`lstm` of h [B, L, E], or of what it gives only the position `index`."""
+    """`lstm` of h [B, L, E], or only the position `index` of its output."""
     options: dict[str, Any] = {"hidden": hidden, "layers": layers, "both": both, "biased": biased}
     fits = h.ndim == 3 and h.dtype == weights[0].dtype and h.shape[2] == weights[0].shape[1]
     if not fits or not h.numel():
@@ -104,7 +104,7 @@ def kernel_lstm(
 def embedded_lstm(
     codes: Tensor, rows: Tensor, *weights: Tensor, padding: int | None, index: int | None = None, **options: Any
 ) -> Tensor:
-    """`kernel_lstm` of the embedding of codes [B, L]; codes have the given rows."""
+    """`kernel_lstm` of the embedding of codes [B, L], in which code n has the vector rows[n]."""
     few = codes.ndim == 2 and len(rows) <= codes.numel() and rows.shape[1] == weights[0].shape[1]
     if not few or int(codes.min()) < 0 or int(codes.max()) >= len(rows):
         return kernel_lstm(embedding(codes, rows, padding), *weights, **options, index=index)
@@ -114,13 +114,13 @@ def embedded_lstm(
         ]
         return torch.cat(parts)
     if padding is not None:
-        rows = embedding(torch.arange(len(rows)), rows, padding)  # the one that is not learned has no gradient
+        rows = embedding(torch.arange(len(rows)), rows, padding)  # the row of the padding has no gradient
     which = _needed(codes, index).to(torch.int64).contiguous()
     return _layers(rows, which, weights, options["layers"], options["biased"], every=index is None, table=True)
 
 
 def _in_parts(h: Tensor) -> bool:
-    """Whether samples are computed in parts, so that little memory is needed: where no gradient is wanted."""
+    """Whether samples are computed in parts, to save memory: where no gradient is wanted."""
     return not torch.is_grad_enabled() and len(h) > PART
 
 
@@ -132,7 +132,7 @@ def _needed(h: Tensor, index: int | None) -> Tensor:
 def _layers(
     rows: Tensor, which: Tensor, weights: Sequence[Tensor], layers: int, biased: bool, every: bool, table: bool
 ) -> Tensor:
-    """What the last layer gives, [B, L, H] or at the last step [B, H], where the first is given rows[which]."""
+    """The output of the last layer, [B, L, H] or at the last step [B, H]; the input of the first is rows[which]."""
     each = 4 if biased else 2
     for n in range(layers):
         w_input, w_state, *biases = weights[n * each : (n + 1) * each]

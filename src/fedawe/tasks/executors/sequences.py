@@ -1,4 +1,4 @@
-"""Layers of networks that read sequences: embeddings, recurrent layers, attention; and what one position needs."""
+"""Layers of networks that read sequences: embeddings, recurrent layers, attention; and outputs at one position only."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -24,8 +24,8 @@ def layer_norm(h: Tensor, weight: Tensor | None, bias: Tensor | None, shape: Seq
 
 
 def lstm(h: Tensor, *weights: Tensor, hidden: int, layers: int, both: bool, biased: bool) -> Tensor:
-    """What the last layer gives at every position of h [B, L, E]; the state begins at zero."""
-    if h.shape[-1] != weights[0].shape[1]:  # torch looks at this in nn.LSTM only, and would compute something
+    """The output of the last layer at every position of h [B, L, E]; the state begins at zero."""
+    if h.shape[-1] != weights[0].shape[1]:  # torch checks this in nn.LSTM only, and would compute a wrong result
         raise RuntimeError(
             f"input.size(-1) must be equal to input_size. Expected {weights[0].shape[1]}, got {h.shape[-1]}"
         )
@@ -35,7 +35,7 @@ def lstm(h: Tensor, *weights: Tensor, hidden: int, layers: int, both: bool, bias
 
 
 def attention(
-    asking: Tensor,
+    queried: Tensor,
     h: Tensor,
     weight: Tensor,
     bias: Tensor | None,
@@ -43,12 +43,12 @@ def attention(
     out_bias: Tensor | None,
     heads: int,
 ) -> Tensor:
-    """Self-attention over h [B, L, E] at all its positions, if h itself asks, or at one, if [B, E] does."""
-    E, all_ask = h.shape[-1], asking.ndim == h.ndim
-    if all_ask:
+    """Self-attention over h [B, L, E]: at all positions if `queried` is h, or at one if it is that position [B, E]."""
+    E, everywhere = h.shape[-1], queried.ndim == h.ndim
+    if everywhere:
         q, k, v = functional.linear(h, weight, bias).chunk(3, -1)
     else:
-        q = functional.linear(asking, weight[:E], None if bias is None else bias[:E]).unsqueeze(1)
+        q = functional.linear(queried, weight[:E], None if bias is None else bias[:E]).unsqueeze(1)
         k, v = functional.linear(h, weight[E:], None if bias is None else bias[E:]).chunk(2, -1)
     q, k, v = (each.unflatten(-1, (heads, -1)).transpose(1, 2) for each in (q, k, v))  # [B, heads, L, E / heads]
     if h.shape[1] > LONG:
@@ -56,11 +56,11 @@ def attention(
     else:
         seen = torch.softmax(q * q.shape[-1] ** -0.5 @ k.mT, -1) @ v
     seen = seen.transpose(1, 2).flatten(2)
-    return functional.linear(seen if all_ask else seen.squeeze(1), out_weight, out_bias)
+    return functional.linear(seen if everywhere else seen.squeeze(1), out_weight, out_bias)
 
 
 def add_parameter(h: Tensor, parameter: Tensor) -> Tensor:
-    """Such as what a network learns of every position."""
+    """The sum of a value and a parameter, such as a learned embedding of positions."""
     return h + parameter
 
 
@@ -70,7 +70,7 @@ def position(h: Tensor, index: int) -> Tensor:
 
 
 def recurrent(layer: nn.LSTM) -> tuple[list[str], dict[str, Any]] | str:
-    """The names of its tensors and its options, or why it is not computed here."""
+    """The names of the tensors of an LSTM, and its options; or the reason why it is not computed here."""
     if layer.proj_size or (layer.dropout and layer.num_layers > 1) or not layer.batch_first:
         return "an LSTM has dropout or projections, or is not given sequences [B, L, E]"
     names = [name for group in layer._all_weights for name in group]
@@ -79,9 +79,10 @@ def recurrent(layer: nn.LSTM) -> tuple[list[str], dict[str, Any]] | str:
 
 
 def encoder(layer: nn.TransformerEncoder) -> list[tuple[Function | nn.Module, tuple[int, ...], str]] | str:
-    """The encoder as functions and layers of values before them, with their paths, or why it is not computed here.
+    """The parts of an encoder: functions or layers, the values that they take, and their paths in the module.
 
-    Value 0 is its input, and value n + 1 what part n gives.
+    Value 0 is the input of the encoder, and value n + 1 the output of part n. The reason is returned instead
+    if the encoder is not computed here.
     """
     parts: list[tuple[Function | nn.Module, tuple[int, ...], str]] = []
 
@@ -111,13 +112,13 @@ def encoder(layer: nn.TransformerEncoder) -> list[tuple[Function | nn.Module, tu
     return parts
 
 
-# What is computed for every number, or for every vector of a sequence, apart from all others.
+# Functions of single numbers, or of single vectors of a sequence.
 EACH = (torch.relu, torch.tanh, torch.sigmoid, functional.leaky_relu, functional.elu, functional.gelu, functional.silu)
 APART = (*EACH, functional.linear, layer_norm, add)
 
 
 def sequences(nodes: Sequence[Node], inputs: int) -> set[int]:
-    """The values that are sequences [B, L, E] of the length of the input, which has so many dimensions for a sample."""
+    """The values that are sequences [B, L, E] as long as the input, where one input has `inputs` dimensions."""
     dimensions: list[int | None] = [inputs]
     for node in nodes:
         given = [dimensions[each] for each in node.inputs]
@@ -129,13 +130,13 @@ def sequences(nodes: Sequence[Node], inputs: int) -> set[int]:
 
 
 def one_position_only(nodes: Sequence[Node], inputs: int) -> list[Node]:
-    """The same outputs where only one position of a sequence is used: the others are not computed where none asks.
+    """Nodes that compute the same outputs, but only one position of a sequence where no other position is used.
 
-    The last layer of a transformer then asks with one position instead of all, and so does what follows it. `inputs` is
-    the number of dimensions of one input.
+    The last layer of a transformer then computes one query instead of all, and the layers after it one position.
+    `inputs` is the number of dimensions of one input.
     """
     if len({node.options["index"] for node in nodes if node.function is position}) != 1:
-        return list(nodes)  # with two of them there would be work that is done twice
+        return list(nodes)  # with two positions, some work would be done twice
     apart = sequences(nodes, inputs)
     full: set[int] = set()  # what is needed at all positions in any case
     while True:
@@ -155,7 +156,7 @@ class _Rewriting:
         self.made: dict[tuple[int, int | None], int] = {(0, None): 0}  # (old value, position or all) -> new value
 
     def value(self, old: int, at: int | None) -> int:
-        """The new value that is the old one at this position, or at all."""
+        """The new value that is the old one at position `at`, or at all positions if it is None."""
         if (old, at) not in self.made:
             self.made[old, at] = self._all(old) if at is None else self._one(old, at)
         return self.made[old, at]

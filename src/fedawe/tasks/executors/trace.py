@@ -1,4 +1,4 @@
-"""From an nn.Module to a program, by torch.fx."""
+"""Translates an nn.Module into a program, by torch.fx."""
 
 import copy
 import operator
@@ -24,7 +24,7 @@ from fedawe.tasks.layout import Layout
 
 
 def traced(module: nn.Module, layout: Layout, inputs: int) -> Program:
-    """The program of a module whose inputs have so many dimensions; `NotTraced` says why there is none."""
+    """The program of a module for inputs of `inputs` dimensions; raises `NotTraced` with a reason if there is none."""
     # A copy, since a forward method may assign to attributes of its module.
     programs = [_traced(copy.deepcopy(module).train(mode), layout, mode) for mode in (True, False)]
     if programs[0] != programs[1]:
@@ -38,7 +38,7 @@ def _traced(module: nn.Module, layout: Layout, training: bool) -> Program:
             raise NotTraced(f"{type(part).__name__} has hooks")
     try:
         graph = _Tracer().trace(module)
-    except Exception as error:  # whatever a user's forward method does with a tensor that has no values
+    except Exception as error:  # a forward method can raise any error on a tensor without values
         raise NotTraced(f"torch.fx cannot trace it ({str(error).splitlines()[0] if str(error) else error!r})") from None
     translation = _Translation(module, layout, training)
     for node in graph.nodes:
@@ -49,7 +49,7 @@ def _traced(module: nn.Module, layout: Layout, training: bool) -> Program:
 
 
 class _Proxy(fx.Proxy):
-    """Tells `h += x`, which overwrites a tensor, from `h = h + x`."""
+    """Distinguishes `h += x`, which overwrites a tensor, from `h = h + x`."""
 
     def __iadd__(self, other: Any) -> fx.Proxy:
         return self.tracer.create_proxy("call_function", operator.iadd, (self, other), {})
@@ -61,7 +61,7 @@ class _Tracer(fx.Tracer):
 
 
 class _Translation:
-    """From the nodes of torch.fx to ours."""
+    """Translates the nodes of torch.fx into those of a program."""
 
     def __init__(self, module: nn.Module, layout: Layout, training: bool) -> None:
         self.module, self.training = module, training
@@ -70,7 +70,7 @@ class _Translation:
         self.shapes: set[fx.Node] = set()  # nodes that are the shape of a value
         self.batch: set[fx.Node] = set()  # nodes that are the number of samples
         self.parameters: dict[fx.Node, str] = {}  # nodes that are a parameter or buffer
-        self.recurrent: dict[fx.Node, tuple[fx.Node, str]] = {}  # parts of what an LSTM gives -> LSTM, which part
+        self.recurrent: dict[fx.Node, tuple[fx.Node, str]] = {}  # parts of the output of an LSTM -> LSTM, which part
         self.output = -1
         self.names = {entry.name: entry.name for entry in layout.ordered} | dict(layout.aliases)
 
@@ -97,7 +97,7 @@ class _Translation:
         self.values[node] = len(self.nodes)
 
     def _value(self, node: fx.Node, given: Any) -> int:
-        """The number of a value that a node is given."""
+        """The number of a value that is an argument of a node."""
         if not isinstance(given, fx.Node) or given not in self.values:
             raise NotTraced(f"{_name(node.target)} takes something else than a tensor that was computed")
         return self.values[given]
@@ -134,7 +134,7 @@ class _Translation:
         return tuple(None if getattr(layer, name) is None else self.names[f"{path}.{name}"] for name in names)
 
     def _encoder(self, node: fx.Node, path: str, layer: nn.TransformerEncoder) -> None:
-        """Each of its parts as a node of its own."""
+        """Adds every part of the encoder as a node of its own."""
         parts = encoder(layer)
         if isinstance(parts, str):
             raise NotTraced(parts)
@@ -197,7 +197,7 @@ class _Translation:
             self._append(node, function, node.args[:1], (), {name: plain(each) for name, each in options.items()})
 
     def _recurrent(self, node: fx.Node) -> None:
-        """(outputs, (h, c)) of an LSTM: the outputs, or the last row of h, which is their last position."""
+        """Translates a part of what an LSTM returns, (outputs, (h, c)): outputs, or h[-1], their last position."""
         assert isinstance(node.args[0], fx.Node)
         source, part = self.recurrent[node.args[0]]
         one_way = not self.nodes[self.values[source] - 1].options["both"]
@@ -211,7 +211,7 @@ class _Translation:
             raise NotTraced("it uses the state of an LSTM in another way than h[-1]")
 
     def _shape(self, node: fx.Node) -> None:
-        """x.size(0), x.shape[0], and views that keep the samples apart."""
+        """Translates x.size(0), x.shape[0], and views that do not mix samples."""
         target, arguments = node.target, list(node.args)
         sized = target == "size" and arguments[1:] == [0]
         shaped = target is getattr and arguments[1] == "shape"
@@ -233,7 +233,7 @@ class _Translation:
             raise NotTraced(f"it calls {_name(target)}")
 
     def _check_in_place(self, node: fx.Node) -> None:
-        """An operation in place is as good as a new tensor only if nothing else uses what it overwrites."""
+        """Refuses an operation in place whose old value is used elsewhere: a program makes a new tensor instead."""
         at = self._value(node, node.args[0])
         same = {each for each, value in self.values.items() if value == at}  # such as h and h.contiguous()
         users = {user for each in same for user in each.users} - same - {node}
@@ -244,7 +244,7 @@ class _Translation:
 
 
 def _name(target: Any) -> str:
-    """A function, method or layer as people call it."""
+    """The name of a function, method or layer, for messages."""
     return str(getattr(target, "__name__", target))
 
 
@@ -254,7 +254,7 @@ def _is_position(index: Any) -> bool:
 
 
 def pooled_first(nodes: Sequence[Node]) -> list[Node]:
-    """Max-pooling before ReLU: they commute, and fewer numbers are left for ReLU."""
+    """Moves max-pooling before ReLU: they commute, and ReLU then has fewer numbers to compute."""
     out = list(nodes)
     uses = [value for node in nodes for value in node.inputs]
     for n, node in enumerate(nodes):

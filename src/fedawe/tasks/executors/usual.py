@@ -1,4 +1,4 @@
-"""The usual layers and functions of a network, and what a program has in their place."""
+"""The usual layers and functions of networks, and the functions of a program that compute them."""
 
 import operator
 from collections.abc import Callable
@@ -48,7 +48,7 @@ def _embedding(layer: nn.Embedding) -> dict[str, Any]:
 
 
 def plain(value: Any) -> Any:
-    """A tuple as a list, as programs are compared; anything else as it is."""
+    """A tuple as a list, since programs are compared; anything else unchanged."""
     return list(value) if isinstance(value, tuple) else value
 
 
@@ -88,7 +88,7 @@ LAYERS: dict[type[nn.Module], tuple[Function, tuple[str, ...], Callable[[Any], d
     nn.Tanh: (torch.tanh, (), _of()),
     nn.Sigmoid: (torch.sigmoid, (), _of()),
 }
-# A function or method as users call it -> the same here, and the names of its further arguments in order.
+# A function or method that users call -> the function of a program, and the names of its further arguments in order.
 CALLS: dict[Any, tuple[Function, tuple[str, ...]]] = {
     torch.relu: (torch.relu, ()),
     functional.relu: (torch.relu, ("inplace",)),

@@ -31,7 +31,7 @@ class Shape(NamedTuple):
 
     @property
     def size(self) -> tuple[int, int]:
-        """Height and width of what it gives."""
+        """Height and width of the output."""
         return (
             (self.height + 2 * self.down - self.rows) // self.stride + 1,
             (self.width + 2 * self.right - self.columns) // self.stride + 1,
@@ -39,7 +39,7 @@ class Shape(NamedTuple):
 
 
 def tiles(width: int, most: int) -> list[tuple[int, int]]:
-    """Begin and size of nearly equal parts of a row, each of at most so many pixels."""
+    """Begin and size of nearly equal parts of a row, each of at most `most` pixels."""
     parts = -(-width // most)
     ends = [width * n // parts for n in range(parts + 1)]
     return [(begin, end - begin) for begin, end in pairwise(ends)]
@@ -170,7 +170,7 @@ def backward_weights(shape: Shape) -> Callable[..., None]:
     else:
         groups, chunk = [(s,) for s in range(shape.columns)], _chunk(inputs, SUMS // V)
     with code.loop(code.wholes["B"]) as b, code.loop(shape.rows) as r:
-        # Those rows of errors whose window has its row r inside the image.
+        # The rows of errors for which row r of the window is inside the image.
         begin = code.divided((shape.down - r).most(0) + (stride - 1), stride)
         end = code.divided((shape.height - 1 + shape.down - r + stride).most(0), stride).least(P)
         with code.loop(C, V * LANES) as c, code.loop(inputs, chunk) as k:

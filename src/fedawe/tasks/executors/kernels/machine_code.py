@@ -1,7 +1,7 @@
 """Writes loops over vectors of numbers as machine code for the processor at hand, by LLVM.
 
-What is written stands for its result: `i * row + j` with two `Whole` numbers is an instruction each time the loop is
-run. Arrays are given as addresses; positions count numbers from there.
+Python expressions stand for instructions: `i * row + j` with two `Whole` numbers is computed whenever the compiled loop
+runs. Arrays are given as addresses; positions count numbers from there.
 """
 
 import ctypes
@@ -76,19 +76,19 @@ class Code:
         return value if isinstance(value, Whole) else Whole(self, ir.Constant(WHOLE, value))
 
     def divided(self, value: Whole, by: Whole | int) -> Whole:
-        """value / by without the rest; both are positive."""
+        """value / by, rounded down; both are positive."""
         return Whole(self, self.builder.udiv(value.value, self.whole(by).value))
 
     @contextmanager
     def loop(self, count: Whole | int, step: int = 1) -> Iterator[Whole]:
-        """For 0, step, ... below count."""
+        """A loop over 0, step, ... below count."""
         with self._loop(self.whole(count), step, ()) as (n, _, _):
             yield n
 
     def sums(
         self, count: Whole, starts: Sequence[Any], body: Callable[[Whole, Sequence[Any]], Sequence[Any]]
     ) -> list[Any]:
-        """For 0, 1, ... below count, new vectors from the vectors before; what they are in the end."""
+        """A loop over 0, 1, ... below count, in which `body` makes new vectors of the old ones; returns the last."""
         with self._loop(count, 1, starts) as (n, vectors, new):
             new.extend(body(n, vectors))
         return list(vectors)
@@ -113,7 +113,7 @@ class Code:
 
     @contextmanager
     def where(self, condition: Any) -> Iterator[None]:
-        """Only if it holds."""
+        """Code that runs only if the condition holds."""
         with self.builder.if_then(condition):
             yield
 
@@ -128,7 +128,7 @@ class Code:
         return Whole(self, self.builder.zext(self.element(array, at), WHOLE))
 
     def load(self, array: str, at: Whole | int) -> Any:
-        """The vector that begins there."""
+        """The vector that begins at this position."""
         return self.builder.load(self._place(array, at, NUMBERS), align=4)
 
     def store(self, vector: Any, array: str, at: Whole | int) -> None:
@@ -172,7 +172,7 @@ class Code:
         return ir.Constant(NUMBERS, [number] * LANES)
 
     def transposed(self, rows: Sequence[Any]) -> list[Any]:
-        """The columns of a square of LANES vectors: blocks beside the diagonal change places, of every size."""
+        """The columns of a square of LANES vectors, by exchanging blocks beside the diagonal, of sizes 1, 2, 4, ..."""
         out, kind, size = list(rows), ir.VectorType(SHORT, LANES), 1
         while size < LANES:
             upper = [n + LANES - size if n & size else n for n in range(LANES)]
@@ -249,7 +249,7 @@ def _series() -> list[float]:
 
 
 def _machine() -> Any:
-    """The processor at hand; every engine has its own, which ends with it."""
+    """The machine on which this runs; every engine needs one of its own, which it frees."""
     target = _target()
     features = llvm.get_host_cpu_features().flatten()
     return target.create_target_machine(cpu=llvm.get_host_cpu_name(), features=features, opt=3)

@@ -24,7 +24,7 @@ class Matrix(NamedTuple):
 
 
 def tile(M: int, most: int = 4) -> tuple[int, int]:
-    """How many rows and vectors a tile has, for products [N, M]."""
+    """The numbers of rows and of vectors of a tile, for products [N, M]."""
     V = next(each for each in (4, 3, 2, 1) if each <= most and M % (each * LANES) == 0)
     return 1 << (SUMS // V).bit_length() - 1, V
 
@@ -46,7 +46,7 @@ def products(code: Code, x: Matrix, w: Matrix, count: Whole | int, starts: Seque
 def multiply(
     code: Code, rows: int, N: Whole, M: int, count: Whole | int, x: Matrix, w: Matrix, to: Matrix, most: int = 4
 ) -> None:
-    """to [N, M] = the sum over k of x[n, k] w[k, m], in tiles of so many rows (N at least) and at most `most` vectors.
+    """to [N, M] = the sum over k of x[n, k] w[k, m], in tiles of `rows` rows (at most N) and at most `most` vectors.
 
     The last tile ends with the last row, and computes rows again where tiles overlap.
     """
@@ -72,7 +72,7 @@ def multiply_and_add(code: Code, N: int, M: int, count: Whole, x: Matrix, w: Mat
 
 @cache
 def product(rows: int, M: int, by_row: int, by_column: int, apart: int) -> Callable[..., None]:
-    """out [N, M] = x w, for x [N, K] with such strides, and w [K, M] whose rows are so many numbers apart."""
+    """out [N, M] = x w, for x [N, K] with these strides, and w [K, M] whose rows are `apart` numbers apart."""
     code = Code(dict.fromkeys(("x", "w", "out"), "numbers"), ("N", "K"))
     (N, K), zero = code.wholes.values(), code.whole(0)
     x, w, out = Matrix("x", zero, by_row, by_column), Matrix("w", zero, apart), Matrix("out", zero, M)
@@ -107,7 +107,7 @@ def _scalar_products(code: Code, K: int, N: Whole, m: Whole, rows: int, n: Whole
 
 
 def tiled(code: Code, count: Whole, size: int) -> Iterator[tuple[Any, int]]:
-    """Two loops, each with the size of its steps: one in whole tiles, and one in single steps for what is left."""
+    """Two loops, each with the size of its steps: one in whole tiles, and one in single steps for the rest."""
     whole = code.divided(count, size) * size
 
     @contextmanager

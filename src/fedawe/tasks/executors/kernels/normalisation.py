@@ -72,7 +72,7 @@ def forward(norm: Norm) -> Callable[..., None]:
                 y = code.multiply_add(builder.fsub(code.load("x", i), mean), scale, bias)
                 if norm.added:
                     y = builder.fadd(y, code.load("added", i))
-                if norm.relu:  # what is not a number stays as it is
+                if norm.relu:  # NaN stays NaN
                     y = builder.select(builder.fcmp_ordered("<", y, code.zeros()), code.zeros(), y)
                 code.store(y, "y", i)
 
@@ -97,7 +97,7 @@ def backward(norm: Norm) -> Callable[..., None]:
         g = code.load("g", i)
         if not norm.relu:
             return g
-        # Through what is not a number an error passes, as in torch.
+        # An error passes through NaN, as in torch.
         return builder.select(builder.fcmp_unordered(">", code.load("y", i), code.zeros()), g, code.zeros())
 
     with code.loop(sets) as n:
@@ -179,7 +179,7 @@ def _reduced(
 
 
 def _each(code: Code, norm: Norm, images: Whole, base: Whole, make: Callable[[Whole], Callable[[Whole], None]]) -> None:
-    """Does something with every vector of the images from base on."""
+    """Applies a function to every vector of the images from base on."""
     V, C = norm.vectors, norm.channels
     with code.loop(C, V * LANES) as c:
         written = [make(c + LANES * v) for v in range(V)]

@@ -1,7 +1,7 @@
 """Kernels of a convolution followed by max-pooling and ReLU, written for the sizes of one layer.
 
-Images are kept as [B, height, width, channels], so that a row of a patch is one stretch of memory. Of every window
-pooling takes one number, and all other errors in the window are zero: each error that is not zero is multiplied with
+Images are kept as [B, height, width, channels], so that a row of a patch is one stretch of memory. Pooling takes
+one number of every window, and all other errors in the window are zero: each error that is not zero is multiplied with
 the patch of the input that it belongs to, and no other product is computed.
 """
 
@@ -41,7 +41,7 @@ class Layer(NamedTuple):
     @cache  # noqa: B019 (layers are few, and live as long as the process)
     def forward(self, height: int, width: int) -> Callable[..., None]:
         """h [B, P, Q, C] = the largest of every window of the convolution of x [B, height, width, inputs], and
-        which [B, P, Q, C] = its number: the first of several that are equal; what is not a number is the largest.
+        which [B, P, Q, C] = its number: the first of several that are equal; NaN is the largest.
 
         The convolution of one row of windows at a time is written to z [k, width, C], which stays in the nearest cache.
         """
@@ -116,7 +116,7 @@ class Layer(NamedTuple):
 
     @cache  # noqa: B019 (layers are few, and live as long as the process)
     def backward_first(self) -> Callable[..., None]:
-        """Of few channels: gw [C, patch]; the patches that a row of windows needs are written down first."""
+        """The same for few channels, gw [C, patch]: the patches that a row of windows needs are first copied."""
         arrays = dict.fromkeys(("g", "h", "x", "gw", "gb", "patches"), "numbers") | {"which": "bytes"}
         code = Code(arrays, ("B", "P", "Q", "Hp", "Wp", *STRIDES))
         B, P, Q, Hp, Wp = list(code.wholes.values())[:5]
@@ -125,14 +125,14 @@ class Layer(NamedTuple):
         with code.loop(B) as b, code.loop(P) as i:
             with code.loop(k) as n, code.loop(W) as j, code.loop(self.rows) as r:
                 begin = (b * Hp + i * k + n + r) * row + j * self.inputs
-                for q in range(0, across, LANES):  # a line is too long; the next begins where it should have ended
+                for q in range(0, across, LANES):  # too long by part of a vector, which the next row overwrites
                     code.store(code.load("x", begin + q), "patches", (n * W + j) * patch + r * across + q)
             with code.loop(C) as c:
                 self._first_sums(code, b, i, P, Q, c, W * patch)
         return code.compiled()
 
     def _first_sums(self, code: Code, b: Whole, i: Whole, P: Whole, Q: Whole, c: Whole, row: Whole) -> None:
-        """Adds to gw and gb the errors of channel c in row i of the windows, whose patches have been written down."""
+        """Adds to gw and gb the errors of channel c in row i of the windows, whose patches have been copied."""
         builder, parts, places = (
             code.builder,
             range(0, self.patch, LANES),
@@ -157,7 +157,7 @@ class Layer(NamedTuple):
         code.put(builder.fadd(code.element("gb", c), code.first(errors)), "gb", c)
 
     def _place(self, code: Code, at: Whole, i: Whole, j: Whole, row: Whole, column: int) -> Whole:
-        """Where the patch begins of which window (i, j) took its number."""
+        """The position of the patch from which window (i, j) took its number."""
         which = code.number("which", at)
         down = code.divided(which, self.k)
         return (i * self.k + down) * row + (j * self.k + (which - down * self.k)) * column
@@ -167,7 +167,7 @@ class Layer(NamedTuple):
         return Whole(code, code.builder.zext(self._positive(code, at), WHOLE)) if self.relu else code.whole(1)
 
     def _positive(self, code: Code, at: Whole) -> Any:
-        """Or not a number: through that an error passes, as in torch."""
+        """Whether h is positive or NaN: an error passes through both, as in torch."""
         return code.builder.fcmp_unordered(">", code.element("h", at), ir.Constant(NUMBER, 0.0))
 
     def _bias(self, code: Code, c: Whole, first: Whole, count: Whole) -> None:
@@ -176,7 +176,7 @@ class Layer(NamedTuple):
 
 
 def _strided(code: Code, *place: Whole) -> Whole:
-    """A place of g, which may be a part of a larger array."""
+    """The position of a number in g, which may be a part of a larger array."""
     b, i, j, c = (each * code.wholes[stride] for each, stride in zip(place, STRIDES, strict=True))
     return b + i + j + c
 

@@ -1,6 +1,6 @@
 """Kernels of an LSTM that reads its sequences one way, written for the size of its state.
 
-At every step the gates are what the input contributes plus the state before times the weights. Arrays are by step
+At every step the gates are the contribution of the input plus the previous state times the weights. Arrays are by step
 first, [L, B, ...], and the gates of a sample are [4 H]: input, forget, cell and output gate of all units, as in torch.
 A tile is the four gates of one vector of units, for a few samples. Its sums stay in registers until the new state is
 computed from them.
@@ -21,7 +21,7 @@ PAIR = 2  # vectors of a tile of the errors of the state, which reads many weigh
 
 
 def width(H: int) -> int:
-    """The numbers from the errors of one sample's gates to the next's; more than 4 H, lest they share cache lines."""
+    """The numbers from the errors of one sample's gates to the next's; more than 4 H, to share no cache lines."""
     return GATES * H + LANES
 
 
@@ -104,7 +104,7 @@ def backward(H: int, rows: int, every: bool, table: bool) -> Callable[..., None]
 
 
 def clear(code: Code, count: Whole, *arrays: str) -> None:
-    """The first numbers of arrays, which are whole vectors, are set to zero."""
+    """Sets the first `count` numbers of arrays, which are whole vectors, to zero."""
     with code.loop(count, LANES) as n:
         for array in arrays:
             code.store(code.constant(0.0), array, n)

@@ -1,4 +1,4 @@
-"""What fits into the vectors of a processor: the sizes for which there are kernels."""
+"""The vectors of the processor, and the sizes of layers for which there are kernels."""
 
 import torch
 
@@ -20,7 +20,7 @@ def vectors(channels: int) -> int:
 
 
 def suits(inputs: int, outputs: int, rows: int, columns: int, first: bool) -> bool:
-    """Whether there are kernels for a convolution of so many channels and such a window.
+    """Whether there are kernels for a convolution with pooling, with these channels and this window.
 
     `first`: it is a layer whose input needs no gradient.
     """
@@ -30,5 +30,5 @@ def suits(inputs: int, outputs: int, rows: int, columns: int, first: bool) -> bo
 
 
 def has_kernel(inputs: int, outputs: int, rows: int, columns: int, first: bool) -> bool:
-    """Whether there are kernels for a convolution of so many channels and such a window, whatever follows it."""
+    """Whether there are kernels for a convolution with these channels and this window, without pooling."""
     return outputs % LANES == 0 and (first or inputs % LANES == 0) and rows * columns <= 49
