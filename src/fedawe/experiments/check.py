@@ -1,4 +1,4 @@
-"""Whether everything in a folder is as it was written: every file has a checksum, or is inside one that has."""
+"""Check the files in a folder for damage; every file has a checksum or is in a format that contains one."""
 
 import hashlib
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from fedawe.results.head import HEAD, read_head
 
 
 def problems(folder: Path) -> Iterator[str]:
-    """What is damaged or missing in the folder of an experiment or of a deployment, or in the folders below it."""
+    """Yields a sentence for every damaged or missing file of the experiments and deployments in a folder or below."""
     if not folder.is_dir():
         raise UserError(f"{folder}: {'is a file, not a folder' if folder.exists() else 'no such folder'}")
     heads, found = sorted(folder.rglob(HEAD)), sorted(folder.rglob(records.NAME))
