@@ -162,7 +162,7 @@ def test_a_run_with_fewer_rounds_than_others_does_not_count(own: Path) -> None:
     assert {run.status for run in experiment.of("fedawe")} == {"complete"}
     others = [run for run in experiment.runs if run.label != "fedawe"]
     assert {run.status for run in others} == {"unfinished"}
-    assert {run.message for run in others} == {"has 60 rounds, others have 90; extend it to as many"}
+    assert {run.message for run in others} == {"has 60 rounds, others have 90; extend it to 90"}
     found = compare(experiment)
     assert [s.label for s in found.ranked] == ["fedawe"]
     assert all(s.difference is None for s in found.main)
@@ -320,9 +320,7 @@ def test_the_baseline_is_fedavg_or_the_first_or_the_one_asked_for(tmp_path: Path
         assert ours.difference == paired(ours.values, theirs.values)
     with pytest.raises(UserError, match=r"unknown algorithm 'fedavg' in .*; choose from mifa, new, fedawe"):
         compare(experiment, Choice(baseline="fedavg"))
-    with pytest.raises(
-        UserError, match=r"the baseline 'mifa' is not among the algorithms that take part, new, fedawe;"
-    ):
+    with pytest.raises(UserError, match=r"the baseline 'mifa' is not among the algorithms to compare, new, fedawe;"):
         compare(experiment, Choice(baseline="mifa", algorithms=("new", "fedawe")))
     assert compare(experiment.only(["new"])).baseline is None
 

@@ -1,4 +1,4 @@
-"""How algorithms are compared, as a reader may choose it; a parser needs nothing heavier than this."""
+"""The options of a comparison of algorithms, in a module of their own that is fast to import."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -13,10 +13,10 @@ Interval = Literal["student", "bootstrap"]
 class Choice:
     """How algorithms are compared.
 
-    metric      by which metric, by its name; None: the one that the task declares to decide
-    baseline    the algorithm to which differences are taken; None: FedAvg if it takes part, else the first
-    algorithms  which take part, in this order; none named: all
-    window      a run is summed up by the mean over the evaluations of so many last rounds
+    metric      name of the metric; None: the one that the task declares to decide
+    baseline    the algorithm to which differences are taken; None: FedAvg if it is compared, else the first
+    algorithms  the algorithms to compare, in this order; none named: all
+    window      number of last rounds; the score of a run is the mean over the evaluations in them
     interval    how the 95 % intervals of paired differences are computed
     """
 
