@@ -11,7 +11,7 @@ def summary_table(comparison: Comparison) -> Table:
     columns = [
         Column("rank", ("rank",), note="by the mean; only algorithms that completed every seed are ranked"),
         Column("algorithm", ("algorithm",), numeric=False),
-        Column("seeds", ("seeds_complete", "seeds"), note="complete runs; others do not count"),
+        Column("seeds", ("seeds_complete", "seeds"), note="complete runs; means include no others"),
         Column(
             metric.heading, (metric.name, f"{metric.name}_std"), note="mean ± standard deviation over seeds (n − 1)"
         ),
