@@ -132,7 +132,7 @@ COMMANDS = [  # (arguments, what the line must say)
     ("reproduce table2 --data none", "the data set svhn is not in none; download it (fedawe data download svhn)"),
     ("reproduce fig4 --data none", "the data set cifar10 is not in none"),
     ("reproduce all --preset paper --data none", "the data set svhn is not in none"),
-    ("reproduce table2 --rates tuned --data none", "no rates have been searched for on svhn at the size of mini"),
+    ("reproduce table2 --rates tuned --data none", "no rates were searched for on svhn with the preset mini"),
     ("fly", "fly"),
 ]
 
