@@ -55,7 +55,7 @@ def _run(path: Path) -> Iterator[str]:
     if sha256 is not None and (not model.exists() or hashlib.sha256(model.read_bytes()).hexdigest() != sha256):
         yield f"{model}: is {'damaged' if model.exists() else 'missing'}; run the same command again"
     for each in checkpoint.newest_first(path.parent):
-        if not checkpoint.is_whole(each):
+        if not checkpoint.is_undamaged(each):
             yield f"{each}: is damaged; a run continues from the one before, or from the start"
     for each in sorted(path.parent.glob("versions/*.safetensors")):
         try:

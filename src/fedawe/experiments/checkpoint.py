@@ -31,7 +31,7 @@ def load(folder: Path, like: S, usable: Callable[[int], bool], warn: Callable[[s
     """The newest state that is undamaged and whose number of rounds is `usable`; None if there is none."""
     for path in newest_first(folder):
         rounds = path.stem.split("-")[1]
-        if not is_whole(path) or not rounds.isdecimal():
+        if not is_undamaged(path) or not rounds.isdecimal():
             warn(f"{path}: the checkpoint is damaged; using the one before it")
         elif usable(int(rounds)):
             try:
@@ -57,7 +57,7 @@ def newest_first(folder: Path) -> list[Path]:
     return sorted(folder.glob("checkpoint-*-*.safetensors"), reverse=True)
 
 
-def is_whole(path: Path) -> bool:
+def is_undamaged(path: Path) -> bool:
     """Whether a checkpoint is undamaged: its content has the checksum in its name."""
     return digest_of(path.read_bytes()) == path.stem.split("-")[2]
 
