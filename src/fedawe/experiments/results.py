@@ -34,8 +34,6 @@ class Results:
         known = list(Choice.__dataclass_fields__)
         if unknown := sorted(set(choice) - set(known)):
             raise UserError(f"unknown option {unknown[0]!r}; expected {', '.join(known)}")
-        if "algorithms" in choice:
-            choice["algorithms"] = tuple(choice["algorithms"])
         return compare(self.runs, Choice(**choice))
 
     def table(self, metric: str | None = None, baseline: str | None = None, **choice: Any) -> Table:

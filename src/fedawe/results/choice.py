@@ -1,6 +1,8 @@
 """The options of a comparison of algorithms, in a module of their own that is fast to import."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Literal
 
 from fedawe.core.errors import UserError
@@ -27,7 +29,13 @@ class Choice:
     interval: Interval = "student"
 
     def __post_init__(self) -> None:
-        if isinstance(self.window, bool) or not isinstance(self.window, int) or self.window < 1:
+        for name, value in (("metric", self.metric), ("baseline", self.baseline)):
+            if value is not None and not isinstance(value, str):
+                raise UserError(f"{name} is {value!r}; expected a name")
+        if isinstance(self.algorithms, str) or not isinstance(self.algorithms, Iterable):
+            raise UserError(f"algorithms is {self.algorithms!r}; expected several names, as in ['FedAWE', 'FedAvg']")
+        object.__setattr__(self, "algorithms", tuple(self.algorithms))
+        if isinstance(self.window, bool) or not isinstance(self.window, Integral) or self.window < 1:
             raise UserError(f"window is {self.window!r}; expected a whole number of rounds from 1")
         if self.interval not in ("student", "bootstrap"):
             raise UserError(f"interval is {self.interval!r}; expected student or bootstrap")
