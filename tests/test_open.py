@@ -244,7 +244,7 @@ def test_a_file_and_a_module_are_found(tmp_path: Path, monkeypatch: pytest.Monke
         ("--algorithms own_parts.py:Mine:loud=perhaps", "expected true or false"),
         ("--algorithms broken.py:Mine", "broken.py: cannot be imported (SyntaxError"),
         ("--algorithms mine", "unknown algorithm 'mine'; choose from fedawe"),
-        ("--algorithms own_parts.py:Half", "is no algorithm: Half has no init"),
+        ("--algorithms own_parts.py:Half", "is not an algorithm: Half has no init"),
         ("--task own_parts.py:Half", "is not a fedawe.tasks.Task"),
         (
             "--task own_parts.py:Net",
@@ -427,7 +427,7 @@ def test_labels_that_cannot_be_file_names_are_quoted(tmp_path: Path) -> None:
     [
         ({"algorithms": {}}, "no algorithm given"),
         ({"algorithms": {"a": fedawe.FedAvg}}, "a is a class; expected an object, as in FedAvg()"),
-        ({"algorithms": {"a": object()}}, "a is no algorithm: object has no init, start, aggregate, model"),
+        ({"algorithms": {"a": object()}}, "a is not an algorithm: object has no init, start, aggregate, model"),
         ({"algorithms": {"": fedawe.FedAvg()}}, "must be text that can name a folder"),
         ({"task": 3}, "task is a int; expected a Task, or a function of the seed"),
         ({"availability": 3}, "availability is a int; expected dynamics, a Trace, or the path of a trace"),

@@ -105,7 +105,7 @@ class Definition:
                 raise UserError(f"{label} is a class; expected an object, as in {algorithm.__name__}()")
             missing = [verb for verb in ("init", "start", "aggregate", "model") if not hasattr(algorithm, verb)]
             if missing:
-                raise UserError(f"{label} is no algorithm: {type(algorithm).__name__} has no {', '.join(missing)}")
+                raise UserError(f"{label} is not an algorithm: {type(algorithm).__name__} has no {', '.join(missing)}")
 
     def _rounds(self) -> int:
         most = None if self.recorded is None else self.recorded.rounds
