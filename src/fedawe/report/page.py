@@ -14,7 +14,7 @@ from fedawe.report.figures import figures
 from fedawe.report.influence import Influences, bars_of, influences_of
 from fedawe.report.words import Words, suite_words, words
 from fedawe.results.curves import speed_table
-from fedawe.results.fields import said
+from fedawe.results.fields import text_of
 from fedawe.results.folder import RunResult, RunSet
 from fedawe.results.participation import class_table
 from fedawe.results.standings import Comparison
@@ -182,6 +182,6 @@ def _made_with(runs: RunSet) -> dict[str, str]:
     out = {}
     for label in runs.labels:
         header: Mapping[str, Any] = runs.header(label)
-        parts = [said(header, key) for key in ("algorithm", "local") if header.get(key)]
+        parts = [text_of(header, key) for key in ("algorithm", "local") if header.get(key)]
         out[runs.names[label]] = ", ".join(parts) or "unknown"
     return out

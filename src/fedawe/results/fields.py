@@ -7,7 +7,7 @@ from typing import Any
 Plain = str | int | float | bool | None
 Settings = dict[str, Plain]
 
-HIDDEN = ("class", "function", "definition")  # fields of an object that `said` omits
+HIDDEN = ("class", "function", "definition")  # fields of an object that `text_of` omits
 FIRST = ("task", "availability", "clients", "classes", "rounds")
 NOT_SETTINGS = (
     *("kind", "format", "label", "name", "metrics", "models", "needs_p", "parameters", "seed", "versions"),
@@ -71,18 +71,20 @@ def plain(value: Any) -> Plain:
     return value if value is None or isinstance(value, str | int | float | bool) else str(value)
 
 
-def said(header: Mapping[str, Any], key: str) -> str:
+def text_of(header: Mapping[str, Any], key: str) -> str:
     """An object of a header as text in one line: its class and its options.
 
-    >>> said({"local": {"class": "fedawe.training.local:Local", "steps": 10, "rate": {"class": "a:Rate", "eta0": 0.1}}},
-    ...      "local")
-    'Local(steps=10, rate=Rate(eta0=0.1))'
+    >>> header = {"local": {"class": "fedawe.training.local:Local", "steps": 10, "rate": {"class": "a:R", "eta0": 0.1}}}
+    >>> text_of(header, "local")
+    'Local(steps=10, rate=R(eta0=0.1))'
+    >>> text_of({"algorithm": {"class": "my:Mine", "weights": {"shape": [2], "sha256": "f3"}}}, "algorithm")
+    'Mine(weights=array(shape=2, sha256=f3))'
     """
-    return _said(header.get(key))
+    return _text(header.get(key))
 
 
-def _said(value: Any) -> str:
+def _text(value: Any) -> str:
     if not isinstance(value, Mapping):
         return str(plain(value))
-    options = ", ".join(f"{key}={_said(each)}" for key, each in value.items() if key not in HIDDEN)
-    return f"{class_name(value) or 'of'}({options})"
+    options = ", ".join(f"{key}={_text(each)}" for key, each in value.items() if key not in HIDDEN)
+    return f"{class_name(value) or ('array' if 'shape' in value else 'dict')}({options})"
