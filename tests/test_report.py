@@ -121,7 +121,7 @@ def test_findings_name_the_best_the_baseline_and_the_last_aggregate(whole: Path)
     assert ours is not None
     assert latest.mean is not None
     assert ours.mean is not None
-    amount = f"{100 * (ours.mean - latest.mean):.2f} points lower than the model of FedAWE"
+    amount = f"{100 * (ours.mean - latest.mean):.2f} points lower than that of FedAWE's model"
     assert found["Last aggregate"].startswith(f"Its test accuracy is {amount}")
     assert "of 30 clients were available" in found["Availability"]
     assert found["Memory"].startswith("Versions of the model, for 30 clients: FedAWE kept ")
@@ -134,7 +134,7 @@ def test_a_last_aggregate_that_is_the_model_is_called_the_same(whole: Path, tmp_
         for line in lines[1:-1]:
             line["latest_test_accuracy"] = line["test_accuracy"]
         samples.write(own, "fedawe", seed, lines)
-    assert topics(said(own))["Last aggregate"].startswith("Its test accuracy is the same as the model of FedAWE")
+    assert topics(said(own))["Last aggregate"].startswith("Its test accuracy is the same as that of FedAWE's model")
 
 
 def test_known_probabilities_are_called_what_they_are(tmp_path: Path) -> None:

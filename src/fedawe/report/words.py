@@ -164,7 +164,7 @@ def _further_models(comparison: Comparison) -> dict[str, list[str]]:
             d = None if ours is None else paired(other.values, ours.values, comparison.choice.interval)
             if ours is None or d is None:
                 continue
-            text = _beside(metric, d.mean, f"the model of {ours.name}")
+            text = _beside(metric, d.mean, f"that of {ours.name}'s model")
             if d.low is not None and d.high is not None:
                 text += f" (95 % interval {metric.show(d.low)} to {metric.show(d.high)}"
                 text += ", no significant difference)" if d.sign == 0 else ")"
@@ -231,7 +231,7 @@ def _availability(runs: RunSet) -> list[str]:
         text += f", and none in {empty} of {len(active)} rounds"
     out = [sentence(text)]
     if len(echoes):
-        text = f"The last active round of an active client was {np.mean(echoes):.1f} rounds ago on average"
+        text = f"An available client was last available {np.mean(echoes):.1f} rounds before on average"
         text += f", at most {echoes.max()}"
         if never:
             text += f"; {never} of {clients * len(traces)} clients were never available"
