@@ -56,8 +56,8 @@ class Ran:
 def metric_of(name: str, evaluate: Evaluate, algorithm: str) -> str:
     """The name in records of a metric of the model that is to be evaluated.
 
-    If an algorithm's own model is the mean of the models received, its last aggregate is a further model. For the
-    other algorithms it is the reverse.
+    FedAWE's own model is the mean of the models received, and its last aggregate is a further model. The own model of
+    the other algorithms is the last aggregate, and the mean of the models received is a further model.
 
     >>> [metric_of("test_loss", kind, name) for kind in ("latest", "received") for name in ("fedawe", "fedavg")]
     ['latest_test_loss', 'test_loss', 'test_loss', 'received_test_loss']

@@ -163,7 +163,8 @@ class Plan:
         if planned and not out:
             all_seeds = _listed(dict.fromkeys(seed for each in planned for seed in each.seeds))
             raise UserError(
-                f"no run of {item} is selected; choose other --dynamics, --algorithms or --seeds (it has {all_seeds})"
+                f"no run of {item} is selected; choose other --dynamics, --algorithms or --seeds (its seeds are "
+                f"{all_seeds})"
             )
         return out
 
