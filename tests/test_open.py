@@ -239,6 +239,9 @@ def test_a_file_and_a_module_are_found(tmp_path: Path, monkeypatch: pytest.Monke
     [
         ("--algorithms nowhere.py:Mine", "nowhere.py: no such file"),
         ("--algorithms no.such.module:Mine", "cannot import 'no.such.module'"),
+        ("--algorithms broken:Mine", "cannot import 'broken' (SyntaxError: "),
+        ("--algorithms .broken:Mine", "cannot import '.broken' (TypeError: "),
+        ("--algorithms :Mine", "cannot import '' (ValueError: "),
         ("--algorithms own_parts.py:Yours", "own_parts.py has no 'Yours'; it has"),
         ("--algorithms own_parts.py:Mine:gamma=1", "Mine has no option 'gamma'; it has eta_g, clip, beta, loud"),
         ("--algorithms own_parts.py:Mine:loud=perhaps", "expected true or false"),

@@ -133,8 +133,11 @@ def module_from(place: str) -> types.ModuleType:
             sys.path.insert(0, os.getcwd())
         try:
             return _by_value(importlib.import_module(place))
-        except ImportError as error:
-            raise UserError(f"cannot import {place!r} ({error}); expected a module or the path of a .py file") from None
+        except UserError:
+            raise
+        except Exception as error:  # an error of a user's module, or a place that is no name of a module
+            what = str(error) if isinstance(error, ImportError) else f"{type(error).__name__}: {error}"
+            raise UserError(f"cannot import {place!r} ({what}); expected a module or the path of a .py file") from None
     path = Path(place).resolve()
     if not path.is_file():
         raise UserError(f"{place}: no such file")
