@@ -298,7 +298,7 @@ def _own_task(spec: Spec, settings: Settings, clients: int | None) -> Task | Cal
     known = {} if isinstance(spec.target, Task) else spec.parameters()
     flags = {"clients": clients, "model": settings.model, "validation": settings.validation}
     given = {name: value for name, value in flags.items() if value is not None and name in known}
-    _refuse_unused(settings, given)
+    _refuse_unused(settings, given, known)
     if isinstance(spec.target, Task):
         return spec.target
     if not callable(spec.target):
@@ -322,13 +322,11 @@ def _is_module(target: Any) -> bool:
     return isinstance(target, torch.nn.Module) or (isinstance(target, type) and issubclass(target, torch.nn.Module))
 
 
-def _refuse_unused(settings: Settings, used: Collection[str]) -> None:
-    """Refuses flags about the partition of data, for a task that does not use them."""
+def _refuse_unused(settings: Settings, used: Collection[str], options: Collection[str] = ()) -> None:
+    """Refuses flags about the partition of data, for a task that does not use them; it has `options` of its own."""
     default = Settings()
     for name in ("model", "image_size", "partition", "alpha", "validation", "augment", "keep_empty", "evaluate_on"):
         if name not in used and getattr(settings, name) != getattr(default, name):
-            flag = f"--{name.replace('_', '-')}"
-            raise UserError(
-                f"{flag} has no meaning for the task {settings.task}; omit it (an option of a task is "
-                f"written {settings.task.partition(':')[0]}:{name}=...)"
-            )
+            flag, mark = f"--{name.replace('_', '-')}", "," if "=" in settings.task else ":"
+            instead = f", or write {settings.task}{mark}{name}=..." if name in options else ""
+            raise UserError(f"{flag} has no meaning for the task {settings.task}; omit it{instead}")
