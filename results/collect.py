@@ -1,8 +1,8 @@
-"""Keep what `fedawe reproduce` found, compactly: its tables, and one row for every evaluation of every run.
+"""Copy the results of `fedawe reproduce` to results/: its tables, and one row for every evaluation of every run.
 
 usage: python results/collect.py runs/reproduce/mini
 
-What was kept before of other items stays. Tables that are marked on a page are written there too.
+Results of other items that were copied before are kept. Tables that are marked on a page are written there too.
 """
 
 import shutil
@@ -21,7 +21,7 @@ COLUMNS += ["latest_test_accuracy", "received_test_accuracy", *(f"test_accuracy_
 
 
 def collect(made: Path, kept: Path) -> None:
-    """From a folder OUT/PRESET of `fedawe reproduce`."""
+    """Copy from a folder OUT/PRESET of `fedawe reproduce` to `kept`."""
     kept.mkdir(parents=True, exist_ok=True)
     for table in sorted((made / "tables").glob("*.*")):
         if table.suffix in (".csv", ".md", ".txt"):

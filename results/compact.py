@@ -1,4 +1,4 @@
-"""What the scripts of this folder keep of their runs: evaluations as compressed CSV."""
+"""Store the evaluations of runs as compressed CSV, for the scripts of this folder."""
 
 import gzip
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ import pandas as pd
 
 
 def keep(frames: Sequence[pd.DataFrame], columns: Sequence[str], path: Path) -> None:
-    """One row for every evaluation of every run, with those of the columns that there are; the same bytes each time."""
+    """Write one row for every evaluation of every run, with the columns that exist; equal frames give equal bytes."""
     frame = pd.concat(list(frames))
     order = [name for name in ("folder", "data", "dynamics", "label", "seed", "round") if name in columns]
     kept = frame[[name for name in columns if name in frame]].sort_values(order)
@@ -17,9 +17,9 @@ def keep(frames: Sequence[pd.DataFrame], columns: Sequence[str], path: Path) -> 
 
 
 def merged(path: Path, found: pd.DataFrame, run: Sequence[str]) -> pd.DataFrame:
-    """What is kept there, if anything, and what was found; a run that is in both as it was found.
+    """The evaluations in the file, if there is one, and those in `found`, which replace others of the same run.
 
-    `run` are the columns that tell runs apart.
+    `run` has the columns that identify a run.
     """
     if not path.exists():
         return found

@@ -1,13 +1,13 @@
-"""The paper's networks: what `fedawe reproduce --preset conv` found, as tables and curves.
+"""Tables and curves of runs with the paper's networks, made by `fedawe reproduce --preset conv`.
 
-usage: python results/conv.py RUNS...      read the runs below these folders, and write what was found to results/conv
-       python results/conv.py              write tables and figure anew from the evaluations that are kept
+usage: python results/conv.py RUNS...      read the runs below these folders, and write the results to results/conv
+       python results/conv.py              write tables and figure again from the stored evaluations
 
-RUNS are folders such as runs/reproduce/conv and runs/reproduce/paper. Which kind a run is of, its record says: `conv`
-(16 x 16 pixels, batches of 32), `search` (the same, evaluated on validation data), or `paper` (32 x 32, 128); and so it
-does for data and dynamics. Most of it is about SVHN under the sine. Runs may be under way: they count in what is said
-about earlier rounds, and not in what is said about the last ones. A run below RUNS takes the place of what was kept of
-the same run before; other runs stay as they are kept.
+RUNS are folders such as runs/reproduce/conv and runs/reproduce/paper. The size of a run, its data and its dynamics are
+read from its record; the sizes are `conv` (16 x 16 pixels, batches of 32), `search` (the same, evaluated on validation
+data), and `paper` (32 x 32, 128). Most tables are about SVHN under the sine. Runs that are not complete are included in
+results about earlier rounds, but not in those about the last rounds. A run below RUNS replaces the stored evaluations
+of the same run; those of other runs are kept.
 """
 
 import functools
@@ -55,14 +55,14 @@ KEPT = Path(__file__).parent / "conv"
 DATA, DYNAMICS, BASELINE = "svhn", "sine", "fedavg"
 NAMED: Mapping[RateKind, str] = {"paper": "the paper's rates", "equal": "equal rates", "tuned": "rates searched for"}
 KINDS = {kind: said for kind, said in NAMED.items() if kind != "tuned" or DATA in tuned_rates().get("conv", {})}
-# Pixels, batch, and whether samples are held out for validation.
+# Pixels, batch size, and whether samples are held out for validation -> size.
 SIZES: Mapping[tuple[object, ...], str] = {
     (16, 32, False): "conv",
     (16, 32, True): "search",
     (32, 128, False): "paper",
 }
 WINDOW, PERIOD = DENSE[0], 20
-HORIZONS, BEFORE = (300, 500, 1000, 2000), 5  # so many evaluations, 20 rounds apart, up to a horizon
+HORIZONS, BEFORE = (300, 500, 1000, 2000), 5  # means over 5 evaluations, 20 rounds apart, up to each horizon
 TARGETS: Sequence[int] = published()["table8"]["targets"][DATA]
 RUN = ["folder", "data", "dynamics", "label", "seed"]  # one run; its folder is one of SIZES
 COLUMNS = [*RUN, "status", "round", "test_accuracy", "latest_test_accuracy"]
@@ -72,7 +72,7 @@ NOTHING = "No such run is complete yet.\n"
 MODELS: Mapping[Evaluate, str] = {"latest": "last aggregate", "received": "mean of the models received"}
 
 
-# What was run
+# Runs
 
 
 def read(folders: Iterable[Path]) -> pd.DataFrame:
@@ -88,11 +88,11 @@ def read(folders: Iterable[Path]) -> pd.DataFrame:
                     frames.append(pd.DataFrame(rows, columns=names).assign(**made))
     frame = pd.concat(frames)
     ended = frame.status.isin(["complete", "diverged"])
-    return frame.assign(status=frame.status.where(ended, "unfinished"))  # a line may be half written
+    return frame.assign(status=frame.status.where(ended, "unfinished"))  # a line may be incomplete while it is written
 
 
 def size_of(run: RunResult) -> str | None:
-    """conv, search or paper, if it is a run of one of these under dynamics of the paper that was evaluated."""
+    """The size of a run, if it is one of SIZES, has dynamics of the paper, and was evaluated; else None."""
     header, task = run.header, run.header.get("task") or {}
     if (
         not run.record.evaluations
@@ -106,13 +106,13 @@ def size_of(run: RunResult) -> str | None:
 
 @functools.cache
 def variants(kind: RateKind) -> dict[str, Variant]:
-    """The paper's algorithms with these rates, FedAWE with its clip."""
+    """The paper's algorithms with this kind of rates, FedAWE with its clip."""
     plan = Plan(presets()["conv"], Readings(rates=kind))
     return {name: plan.variant(DATA, name) for name in ALGORITHMS}
 
 
 def every_variant() -> dict[str, Variant]:
-    """Those of all rates by label, each once."""
+    """The variants with all kinds of rates, by label."""
     return {variant.label: variant for kind in KINDS for variant in variants(kind).values()}
 
 
@@ -122,25 +122,25 @@ def of_size(frame: pd.DataFrame, size: str, data: str = DATA, dynamics: str = DY
 
 
 def other_fleets(frame: pd.DataFrame) -> list[tuple[str, str]]:
-    """Data and dynamics, beside SVHN under the sine; SVHN first, and dynamics in the order of the paper."""
+    """Pairs of data and dynamics other than SVHN under the sine; SVHN first, and dynamics in the order of the paper."""
     found = set(zip(frame["data"], frame.dynamics, strict=True)) - {(DATA, DYNAMICS)}
     return sorted(found, key=lambda fleet: (fleet[0] != DATA, fleet[0], ALL_DYNAMICS.index(fleet[1])))
 
 
 def rate_of(variant: Variant) -> str:
-    """Its eta0, and its eta_g where that is not 1."""
+    """The eta0 of a variant, and its eta_g if that is not 1."""
     assert variant.rates is not None
     eta0, eta_g = variant.rates
     return f"{eta0:g}" if eta_g == 1 else f"{eta0:g}, eta_g {eta_g:g}"
 
 
 def last(frame: pd.DataFrame, variant: Variant, evaluate: Evaluate = "mean") -> BySeed:
-    """Percent by seed: over the evaluations of the last 50 rounds of complete runs."""
+    """Percent by seed: the mean over the evaluations of the last 50 rounds of complete runs."""
     return summary(frame, variant.label, metric_of("test_accuracy", evaluate, variant.name), WINDOW)
 
 
 def whole(frame: pd.DataFrame, kind: RateKind) -> dict[str, Variant]:
-    """The variants of which there is a complete run."""
+    """The variants with at least one complete run."""
     return {name: variant for name, variant in variants(kind).items() if last(frame, variant)}
 
 
@@ -176,7 +176,7 @@ def table2(frame: pd.DataFrame, kind: RateKind) -> list[dict[str, object]]:
             "minus FedAvg (95 %)": interval(difference),
             "pairs": "" if difference is None else len(difference.seeds),
             "p (Holm)": p_text(p.get(name)),
-            # By the paired difference where there is one: other algorithms may have other seeds.
+            # Sorted by the paired difference if there is one, because algorithms may have different seeds.
             ORDER: -(mean(values[name]) if difference is None else mean(base) + difference.mean),
         }
         rows.append(row)
@@ -184,7 +184,7 @@ def table2(frame: pd.DataFrame, kind: RateKind) -> list[dict[str, object]]:
 
 
 def models_table(frame: pd.DataFrame) -> list[dict[str, object]]:
-    """The same kind of model for everyone, and the differences to FedAvg's."""
+    """Accuracies of the same kind of model for all algorithms, and differences to FedAvg."""
     rows = []
     for kind, said in KINDS.items():
         for name, variant in whole(frame, kind).items():
@@ -203,7 +203,7 @@ def models_table(frame: pd.DataFrame) -> list[dict[str, object]]:
 
 
 def speed_table(frame: pd.DataFrame) -> list[dict[str, object]]:
-    """Table 8: the first round, of every 20th, in which the mean over the complete runs is at a target."""
+    """Table 8: the first round, of every 20th, in which the mean over the complete runs reaches a target."""
     rows = []
     for kind, said in KINDS.items():
         for name, variant in whole(frame, kind).items():
@@ -225,7 +225,7 @@ def speed_table(frame: pd.DataFrame) -> list[dict[str, object]]:
 
 
 def at(frame: pd.DataFrame, variant: Variant, rounds: int) -> BySeed:
-    """Percent by seed: the mean over five evaluations 20 rounds apart, up to `rounds`; also of runs under way."""
+    """Percent by seed: the mean over five evaluations 20 rounds apart, up to `rounds`; also of incomplete runs."""
     own = frame[(frame.label == variant.label) & (frame.status != "diverged") & (frame["round"] % PERIOD == 0)]
     own = own[(own["round"] > rounds - BEFORE * PERIOD) & (own["round"] <= rounds)]
     found = own.groupby("seed").test_accuracy.agg(["mean", "size"])
@@ -233,7 +233,7 @@ def at(frame: pd.DataFrame, variant: Variant, rounds: int) -> BySeed:
 
 
 def horizons_table(frame: pd.DataFrame) -> list[dict[str, object]]:
-    """Accuracy after more and more rounds, at one phase of the availability, and the differences to FedAvg."""
+    """Accuracy after several numbers of rounds, at one phase of the availability, and differences to FedAvg."""
     rows = []
     for kind, said in KINDS.items():
         for name, variant in variants(kind).items():
@@ -258,7 +258,7 @@ def horizons_table(frame: pd.DataFrame) -> list[dict[str, object]]:
 
 
 def phases_table(frame: pd.DataFrame) -> list[dict[str, object]]:
-    """How much the phase of an evaluation matters: means of the last rounds over seeds, by which phases they count."""
+    """The effect of the phase of an evaluation: means of the last rounds over seeds, by the phases included."""
     rows = []
     for label, variant in every_variant().items():
         runs = frame[(frame.label == label) & (frame.status == "complete")]
@@ -311,7 +311,7 @@ def others_table(frame: pd.DataFrame) -> list[dict[str, object]]:
 
 
 def full_table(frame: pd.DataFrame) -> list[dict[str, object]]:
-    """The paper's own settings, as far as they were run: accuracy over the last 50 rounds, and both differences."""
+    """Runs in the paper's own settings: accuracy over the last 50 rounds, and differences to FedAvg at two rates."""
     rows = []
     for label, variant in every_variant().items():
         own = last(frame, variant)
@@ -348,7 +348,7 @@ def search_grid(frame: pd.DataFrame) -> Grid:
 
 
 def runs_table(frame: pd.DataFrame) -> list[dict[str, object]]:
-    """What was run, how far, and how long it took."""
+    """The runs with their numbers of rounds and their durations."""
     rows: list[dict[str, object]] = []
     for size in ("conv", "paper"):
         for fleet in [(DATA, DYNAMICS), *other_fleets(frame)]:
@@ -389,7 +389,7 @@ def _cost(where: str, algorithm: str, rate: str, how_far: str, ends: pd.DataFram
 
 
 def short(frame: pd.DataFrame) -> str:
-    """What these runs say of FedAWE against FedAvg, as a list."""
+    """Sentences that compare FedAWE with FedAvg, as a list in Markdown."""
     conv, said = of_size(frame, "conv"), []
     for kind, rates in KINDS.items():
         ours, base = (last(conv, variants(kind)[name]) for name in ("fedawe", BASELINE))
@@ -415,7 +415,7 @@ def short(frame: pd.DataFrame) -> str:
 
 
 def alike(frame: pd.DataFrame, kind: RateKind) -> str:
-    """The same difference when one kind of model is evaluated for both."""
+    """A sentence with the same difference when one kind of model is evaluated for both."""
     found = []
     for evaluate, title in MODELS.items():
         ours, base = (last(frame, variants(kind)[name], evaluate) for name in ("fedawe", BASELINE))
@@ -430,7 +430,7 @@ def alike(frame: pd.DataFrame, kind: RateKind) -> str:
 
 
 def standing(ours: BySeed, base: BySeed) -> str:
-    """Where FedAWE is, in a sentence that says how sure it is."""
+    """A sentence that compares FedAWE with FedAvg and gives the interval."""
     difference = paired(ours, base)
     if difference is None:
         return "not compared yet: no seed has both runs."
@@ -443,12 +443,12 @@ def standing(ours: BySeed, base: BySeed) -> str:
 
 
 def counted(seeds: int) -> str:
-    """How many, in words."""
+    """The number of seeds with its noun."""
     return f"{seeds} seed{'' if seeds == 1 else 's'}"
 
 
 def tables(frame: pd.DataFrame) -> dict[str, str]:
-    """Everything that is written, by the names of the files."""
+    """All tables and sentences, by the names of their files."""
     conv, full, grid = of_size(frame, "conv"), of_size(frame, "paper"), search_grid(of_size(frame, "search"))
     made: dict[str, list[dict[str, object]]] = {
         **{kind: table2(conv, kind) for kind in KINDS},
@@ -487,7 +487,7 @@ def curves(frame: pd.DataFrame) -> Figure:
 
 
 def _draw(ax: Axes, runs: pd.DataFrame, name: str, variant: Variant) -> None:
-    """The curves of a variant, if there are any; the mean is that of complete runs."""
+    """Draw the curves of a variant, if there are any; the mean is over complete runs."""
     if runs.empty:
         return
     look = line(LOOKS[path_of(ALGORITHMS[name])])
@@ -502,7 +502,7 @@ def _draw(ax: Axes, runs: pd.DataFrame, name: str, variant: Variant) -> None:
 
 
 def write_all() -> None:
-    """Tables and figure from what is kept, also to the page."""
+    """Write tables and figure from the stored evaluations, also to the page."""
     frame = pd.read_csv(KEPT / "evaluations.csv.gz")
     write(KEPT, tables(frame))
     drawn = curves(frame)
@@ -512,7 +512,7 @@ def write_all() -> None:
 
 
 def main() -> None:
-    """Read, keep, write."""
+    """Read runs if there are arguments, store their evaluations, and write tables and figure."""
     KEPT.mkdir(exist_ok=True)
     if len(sys.argv) > 1:
         path, found = KEPT / "evaluations.csv.gz", read(map(Path, sys.argv[1:]))

@@ -1,14 +1,14 @@
-"""Real phones with labels that are tied to availability, and not tied: what training says, and what the audit says.
+"""Real phones whose labels depend on availability, or not: compare the accuracies of training with the audit.
 
 100 phones that FLASH recorded, SVHN at 16 x 16 pixels and a small network, as in neighbours.py. Under both assignments
-the samples are cut into the same parts, and the phones that are never available have the same parts. Untied, every
-phone has the part of its number. Tied, the parts of the phones that are available at some time are exchanged among
-them: those with the largest share of the digits 7, 8 and 9 go to the phones that are available least.
+the samples are divided into the same parts, and the phones that are never available have the same parts. Untied: every
+phone has the part of its number. Tied: the phones that are available at some time exchange their parts, so that the
+parts with the largest share of the digits 7, 8 and 9 go to the phones that are available least.
 
 The rates are those that neighbours.py chose on validation data for these phones, under the untied assignment.
 
 usage: python results/fleets.py OUT TRACE      run what is missing, and write the tables to results/fleets
-       python results/fleets.py                write the tables anew from the evaluations that are kept
+       python results/fleets.py                write the tables again from the stored evaluations
 
 OUT is a folder for the runs; TRACE is the file flash_100_week_10min.npz, whose array avail_wifi_locked is read.
 SVHN must have been added before, with `fedawe data`. The same command resumes.
@@ -39,17 +39,17 @@ KEPT = Path(__file__).parent / "fleets"
 BASELINE = "fedavg"
 ALGORITHMS = (BASELINE, "fedau", "mifa", "fedvarp", "fedawe:max_echo=15", "fedawe:clip=0.5")
 ASSIGNMENTS = ("untied", "tied")
-RARE = (7, 8, 9)  # the digits that phones which are rarely available hold
+RARE = (7, 8, 9)  # the digits of the phones that are rarely available
 ALPHA, CLIENTS, WINDOW = 0.1, 100, 50
 SEEDS = neighbours.FINAL_SEEDS
 Parts = list[npt.NDArray[np.int64]]
 
 
 def tied(labels: Any, seed: int, trace: str, rounds: int) -> Parts:
-    """The Dirichlet partition of the seed, whose parts are exchanged among the phones that are ever available.
+    """The Dirichlet partition of the seed, with parts exchanged among the phones that are available at some time.
 
     trace   the file of the recorded trace
-    rounds  that count, from the first
+    rounds  number of first rounds in which availability is counted
     """
     y = np.asarray(labels)
     parts = list(fedawe.dirichlet_partition(y, CLIENTS, ALPHA, rng(seed, "partition")))
@@ -57,7 +57,8 @@ def tied(labels: Any, seed: int, trace: str, rounds: int) -> Parts:
 
 
 def exchanged(parts: Parts, labels: npt.NDArray[np.int64], available: npt.NDArray[np.float64]) -> Parts:
-    """The same parts: the more of the rare digits, the less its phone is available; the others keep theirs."""
+    """The parts, exchanged so that phones with more of the rare digits are available less; the phones that are never
+    available keep theirs."""
     phones = np.flatnonzero(available)
     rarest_first = phones[np.argsort(available[phones], kind="stable")]
     held = np.array([np.isin(labels[parts[phone]], RARE).mean() for phone in phones])
@@ -78,7 +79,7 @@ def texts() -> dict[str, str]:
 
 
 def experiment(assignment: str, trace: Path, chosen: Mapping[str, str]) -> fedawe.Experiment:
-    """All runs of an assignment."""
+    """The experiment of an assignment."""
     settings = replace(neighbours.FINAL, dynamics=str(trace))
     if assignment == "tied":
         own = f"{Path(__file__).resolve()}:tied:trace={trace},rounds={settings.rounds}"
@@ -87,11 +88,11 @@ def experiment(assignment: str, trace: Path, chosen: Mapping[str, str]) -> fedaw
 
 
 def audited(assignment: str, made: fedawe.Experiment) -> pd.DataFrame:
-    """What the audit says of the rounds of the runs: one row for every algorithm and seed.
+    """The audit of the runs: one row for every algorithm and seed.
 
-    bias        among the phones that are ever available; a clip cannot be audited, so that FedAWE is without it
-    label_bias  the part of the labels, weighted by the influence of their phones, that would have to change to make
-                them as they are on average over the phones that are ever available
+    bias        among the phones that are available at some time; FedAWE is without clip, which cannot be audited
+    label_bias  distance in total variation between the mean label frequencies of these phones, weighted by influence,
+                and their plain mean
     """
     rules: dict[str, Any] = {
         "fedavg": fedawe.FedAvg(),
@@ -125,7 +126,7 @@ def audited(assignment: str, made: fedawe.Experiment) -> pd.DataFrame:
 
 
 def rare_accuracy(frame: pd.DataFrame, label: str, rare: bool = True) -> BySeed:
-    """Percent by seed: the mean of the accuracies on the digits that rarely available phones hold, or on the others."""
+    """Percent by seed: the mean of the accuracies on the digits of rarely available phones, or on the other digits."""
     classes = by_class(frame, label, WINDOW)
     return over_classes([one for digit, one in enumerate(classes) if (digit in RARE) == rare], _mean)
 
@@ -137,7 +138,7 @@ def _mean(values: list[float]) -> float:
 def assignment_table(
     frame: pd.DataFrame, audits: pd.DataFrame, chosen: Mapping[str, str], assignment: str
 ) -> list[dict[str, object]]:
-    """Every algorithm: what the audit says, accuracy on all digits and on the rare ones, differences to FedAvg."""
+    """A row per algorithm: its audit, accuracy on all digits and on the rare ones, and differences to FedAvg."""
     runs, said = frame[frame.folder == assignment], audits[audits.assignment == assignment]
     labels = {name: neighbours.label_of(text) for name, text in chosen.items()}
     every = {name: summary(runs, label, "test_accuracy", WINDOW) for name, label in labels.items()}
@@ -171,7 +172,7 @@ def assignment_table(
 
 
 def change_table(frame: pd.DataFrame, chosen: Mapping[str, str]) -> list[dict[str, object]]:
-    """What tying labels to availability does to every algorithm: tied minus untied, seed by seed."""
+    """The effect of tying labels to availability on every algorithm: tied minus untied, paired by seed."""
     metrics: dict[str, Callable[[pd.DataFrame, str], BySeed]] = {
         "all digits": lambda runs, label: summary(runs, label, "test_accuracy", WINDOW),
         "digits 7 to 9": rare_accuracy,
@@ -195,13 +196,13 @@ def tables(frame: pd.DataFrame, audits: pd.DataFrame) -> dict[str, str]:
 
 
 def write_all() -> None:
-    """The tables from what is kept."""
+    """Write the tables from the stored evaluations."""
     frame, audits = pd.read_csv(KEPT / "evaluations.csv.gz"), pd.read_csv(KEPT / "audit.csv")
     write(KEPT, tables(frame, audits))
 
 
 def main() -> None:
-    """Run, audit, write."""
+    """Run the experiments, audit them, and write the tables."""
     if len(sys.argv) == 1:
         write_all()
         return

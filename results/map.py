@@ -1,12 +1,12 @@
-"""When rules without bias pay: the gain of each over FedAvg, against the bias that the audit finds, on many fleets.
+"""When unbiased rules are worth it: the gain of each rule over FedAvg, against the bias that the audit computes.
 
-A fleet is a data set shared out among 100 clients, and base probabilities with a mean of about 0.3: more or less
-different, and given to clients by the labels that they have or at random. Every fleet has three seeds that no other
-fleet has, so that the cells of the map are independent. The rates of every rule were chosen once for each data set, at
-a fleet in the middle, by validation accuracy; every rule has as many trials.
+A fleet is a data set divided among 100 clients, and base probabilities with a mean of about 0.3: with a small or large
+spread, and assigned to clients by their labels or at random. Every fleet has three seeds that no other fleet has, so
+that the cells of the map are independent. The rates of every rule were chosen once for each data set, on a fleet in the
+middle of the map, by validation accuracy; every rule has the same number of trials.
 
-usage: python results/map.py OUT [ROUNDS]    run what is missing, and write what was found to results/map
-       python results/map.py                 write tables and figure anew from the evaluations that are kept
+usage: python results/map.py OUT [ROUNDS]    run what is missing, and write the results to results/map
+       python results/map.py                 write tables and figure again from the stored evaluations
 
 OUT is a folder for the runs. The same command resumes. ROUNDS limits the rounds of all runs; a later call without it
 extends them.
@@ -59,19 +59,22 @@ NAMES = {
 }
 CLIENTS, MEAN = 100, 0.3
 SPREADS = {"equal": 0.0, "mild": 0.1, "strong": 0.2, "extreme": 0.3}  # standard deviation of the base probabilities
-LEAST = 0.02  # of a base probability
+LEAST = 0.02  # the least base probability
 LOCAL = {"digits": (0.4, 0.8, 1.6), "synthetic": (0.03, 0.1, 0.3, 1.0, 3.0)}  # eta0
 SERVER = {"digits": (0.25, 0.5, 1.0, 2.0, 4.0), "synthetic": (1.0, 2.0, 4.0, 8.0)}  # eta_g
 WINDOW, EVERY = 60, 3  # 20 evaluations, one at each phase of the period of 20
 HORIZONS = (100, 300, 1000)
 STEPS, BATCH, VALIDATION, SEARCH_ROUNDS = 5, 8, 0.2, 150
 SEARCH_SEEDS = (0, 1)
-SAFE = 5  # points of validation accuracy that the next larger rate may cost
+SAFE = 5  # points of validation accuracy by which the next larger rate may be worse
 SEEDS = 3
 BANDS = ((3, "below 3 %"), (8, "3 to 8 %"), (15, "8 to 15 %"), (101, "15 % and more"))
 HALVES = (("below 8 %", 0.0, 0.08), ("8 % and more", 0.08, 2.0))
-LIMITS = (-15, 18)  # of the figure, in points
-HELD, MOST = {"val": 5, "test": 10}, 100  # samples of each client of Synthetic: to validate, to test; to train at most
+LIMITS = (-15, 18)  # of the vertical axis of the figure, in points
+HELD, MOST = (
+    {"val": 5, "test": 10},
+    100,
+)  # samples of each client of Synthetic: for validation and test; at most for training
 
 
 @dataclass(frozen=True)
@@ -81,8 +84,8 @@ class Fleet:
     data    digits or synthetic
     alpha   of the Dirichlet partition; for synthetic, alpha and beta of the data
     spread  of the base probabilities; "paper": p_i = <nu_i, phi>, whatever their mean
-    tied    whether the clients with the labels that the paper's rule prefers are those that are available most
-    rounds  how many
+    tied    whether the clients with the labels that the paper's rule prefers are available most
+    rounds  number of rounds
     """
 
     data: str
@@ -93,7 +96,7 @@ class Fleet:
 
     @property
     def name(self) -> str:
-        """Of its folder."""
+        """The name of its folder."""
         how = "" if self.spread in ("equal", "paper") else "-tied" if self.tied else "-permuted"
         return f"{self.data}-{self.alpha:g}-{self.spread}{how}"
 
@@ -146,7 +149,7 @@ def base_probabilities(spread: str) -> Array:
 
 @functools.lru_cache(maxsize=1)
 def synthetic(seed: int, alpha: float, beta: float) -> Data:
-    """Synthetic(alpha, beta), of which all clients have as many samples to test: accuracy is a mean over clients."""
+    """Synthetic(alpha, beta) with the same number of test samples for all clients: accuracy is a mean over clients."""
     data = Synthetic(CLIENTS, alpha, beta).data(seed)
     owner = np.asarray(data.client)
     sizes = np.bincount(owner)
@@ -162,12 +165,12 @@ def synthetic(seed: int, alpha: float, beta: float) -> Data:
 
 
 def even(seed: int, alpha: float, beta: float, evaluate_on: Sequence[Role]) -> Classification:
-    """A softmax on these data."""
+    """The task: a softmax network on these data."""
     return classification(synthetic(seed, alpha, beta), "softmax", seed=seed, evaluate_on=evaluate_on)
 
 
 def settings_of(fleet: Fleet, searching: bool) -> Settings:
-    """What the runs of a fleet share, except for the base probabilities."""
+    """The settings of all runs of a fleet, except for the base probabilities."""
     own: dict[str, Any] = {"task": fleet.data, "clients": CLIENTS}
     if fleet.data == "digits":
         own |= {"alpha": fleet.alpha, "evaluate_on": ("validation",) if searching else ("test",)}
@@ -178,7 +181,7 @@ def settings_of(fleet: Fleet, searching: bool) -> Settings:
 
 
 def experiment_at(fleet: Fleet, seed: int, texts: Sequence[str], searching: bool = False) -> fedawe.Experiment:
-    """The experiment of one seed: base probabilities depend on the labels that clients have under it."""
+    """The experiment of one seed; each seed has base probabilities that depend on the labels of its clients."""
     found = experiment_of(settings_of(fleet, searching), texts, (seed,))
     if fleet.data == "synthetic":
         parts: tuple[Role, ...] = ("validation",) if searching else ("test",)
@@ -195,13 +198,13 @@ def experiment_at(fleet: Fleet, seed: int, texts: Sequence[str], searching: bool
 
 
 def audited(fleet: Fleet, seed: int, rounds: int) -> dict[str, Any]:
-    """What the audit says of the fleet after so many rounds.
+    """The audit of the fleet after this number of rounds.
 
-    advice      the rule to run
+    advice      the rule that the audit advises
     bias        of FedAvg, among clients that are ever active; bias_... of other rules (a clip cannot be audited)
-    label_bias  the part of the labels, weighted by the influence that their clients have under FedAvg, which would have
-                to change to make them as they are on average over all clients
-    never       how many clients are never active
+    label_bias  distance in total variation between the mean label frequencies of clients, weighted by their influence
+                under FedAvg, and their plain mean
+    never       number of clients that are never active
     """
     population = experiment_at(fleet, seed, [BASELINE]).population(seed)
     trace = population.trace.first(rounds)
@@ -231,12 +234,12 @@ def trials(data: str, algorithm: str) -> list[str]:
 
 @functools.cache
 def label_of(text: str) -> str:
-    """The label of its runs."""
+    """The label of the runs of a spec."""
     return next(iter(experiment_of(Settings(), [text], (0,)).algorithms))
 
 
 def window_means(folder: Path, rounds: int) -> pd.DataFrame:
-    """Of every complete run: the mean of every metric over the evaluations of the last rounds before `rounds`."""
+    """The mean of every metric over the evaluations of the last rounds up to `rounds`, for every complete run."""
     frame = fedawe.load(folder).frame()
     after = frame["round"]
     inside = frame[(frame.status == "complete") & (after > rounds - WINDOW) & (after <= rounds) & (after % EVERY == 0)]
@@ -245,7 +248,7 @@ def window_means(folder: Path, rounds: int) -> pd.DataFrame:
 
 
 def search(out: Path, data: str) -> pd.DataFrame:
-    """One row for every trial and seed; the trials that diverged have none."""
+    """Run the search for rates: one row for every trial and seed, except for those that diverged."""
     fleet, found = MIDDLE[data], []
     texts = {(name, text): label_of(text) for name in ALGORITHMS for text in trials(data, name)}
     for seed in SEARCH_SEEDS:
@@ -254,7 +257,7 @@ def search(out: Path, data: str) -> pd.DataFrame:
         found.append(window_means(folder, fleet.rounds))
     known = {label: pair for pair, label in texts.items()}
     frame = pd.concat(found)
-    frame = frame[frame.label.isin(known)].copy()  # a grid that was tried before may have left others
+    frame = frame[frame.label.isin(known)].copy()  # the folder may have other trials, from an earlier grid
     frame["algorithm"] = [known[label][0] for label in frame.label]
     frame["rates"] = [known[label][1].rpartition("eta0=")[2].replace(",eta_g=", " ") for label in frame.label]
     return frame.assign(data=data)[["data", "algorithm", "rates", "seed", "validation_accuracy"]]
@@ -263,8 +266,8 @@ def search(out: Path, data: str) -> pd.DataFrame:
 def chosen(searched: pd.DataFrame, data: str) -> dict[str, str]:
     """The rates of every algorithm, "eta0 eta_g": the best by validation accuracy of those that are safe.
 
-    They are used on other fleets too. They are safe if the next larger eta0 or eta_g of the grid costs at most `SAFE`
-    points; a trial of which a seed diverged has no accuracy.
+    Rates are safe if the accuracy at the next larger eta0 and at the next larger eta_g of the grid is at most `SAFE`
+    points less, because they are used on other fleets too. A trial in which a seed diverged has accuracy 0.
     """
     best = {}
     for algorithm in ALGORITHMS:
@@ -285,18 +288,18 @@ def _is_safe(accuracy: Mapping[tuple[float, float], float], data: str, eta0: flo
 
 
 def text_of(algorithm: str, rates: str) -> str:
-    """The algorithm with its rates, as the command line has it."""
+    """The spec of the algorithm with its rates for the command line."""
     eta0, eta_g = rates.split()
     return f"{algorithm}{',' if ':' in algorithm else ':'}eta0={eta0},eta_g={eta_g}"
 
 
 def horizons(fleet: Fleet) -> list[int]:
-    """After how many rounds its runs are read."""
+    """The numbers of rounds after which the runs of a fleet are read."""
     return [rounds for rounds in HORIZONS if rounds <= fleet.rounds]
 
 
 def run(out: Path, fleet: Fleet, seed: int, best: Mapping[str, str]) -> pd.DataFrame:
-    """One row for every algorithm and number of rounds."""
+    """Run one seed of a fleet: one row for every algorithm and number of rounds."""
     texts = {label_of(text_of(name, rates)): name for name, rates in best.items()}
     folder, found = out / fleet.name / str(seed), []
     experiment_at(fleet, seed, [text_of(*pair) for pair in best.items()]).run(folder, jobs=1, warn=print)
@@ -309,14 +312,14 @@ def run(out: Path, fleet: Fleet, seed: int, best: Mapping[str, str]) -> pd.DataF
 
 
 def short(column: str) -> str:
-    """The name of a column of evaluations."""
+    """The short name of a column of evaluations."""
     return column.replace("test_accuracy_class_", "class_")
 
 
 def gains(frame: pd.DataFrame) -> pd.DataFrame:
-    """One row for every fleet, seed, number of rounds and rule: points of accuracy that the rule has over FedAvg.
+    """One row for every fleet, seed, number of rounds and rule: its gain in points of accuracy over FedAvg.
 
-    `worst` is the same for the class with the least accuracy, which may be another one for each rule.
+    `worst_gain` is the same for the class with the least accuracy, which may be a different class for each rule.
     """
     cell = ["fleet", "seed", "rounds"]
     classes = [name for name in frame if str(name).startswith("class_")]
@@ -327,24 +330,24 @@ def gains(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def mean_of(values: pd.Series) -> Difference | None:
-    """Their mean with a 95 % interval (Student's t)."""
+    """The mean of the values with a 95 % interval (Student's t)."""
     return paired(dict(enumerate(values)), dict.fromkeys(range(len(values)), 0.0))
 
 
 def band_of(label_bias: float) -> str:
-    """The band of label bias, in percent, that it is in."""
+    """The band in which a label bias lies."""
     return next(text for limit, text in BANDS if 100 * label_bias < limit)
 
 
 def bold(difference: Difference | None) -> str:
-    """A mean alone; in bold where its interval does not contain zero."""
+    """A mean without its interval, in bold if the interval does not contain zero."""
     if difference is None:
         return ""
     return f"**{difference.mean:+.1f}**" if difference.sign else f"{difference.mean:+.1f}"
 
 
 def rates_table(searched: pd.DataFrame) -> list[dict[str, str]]:
-    """Which rates were chosen, whether one is the smallest or largest of its grid, and what came of them."""
+    """The rates that were chosen, whether they are on the edge of their grid, and their validation accuracy."""
     made = []
     for data in MIDDLE:
         best = chosen(searched, data)
@@ -376,7 +379,7 @@ def validated(searched: pd.DataFrame, data: str, algorithm: str, rates: str) -> 
 
 
 def fleets_table(frame: pd.DataFrame, rounds: int) -> list[dict[str, str]]:
-    """Every fleet: what the audit says, FedAvg, and what each rule has over it; the least label bias first."""
+    """A row per fleet: its audit, FedAvg's accuracy, and the gain of each rule over it; the least label bias first."""
     found, made = gains(frame), []
     base = frame[(frame.algorithm == BASELINE) & (frame["rounds"] == rounds)]
     order = base.groupby(["data", "fleet"]).label_bias.mean().sort_values()
@@ -401,12 +404,12 @@ def fleets_table(frame: pd.DataFrame, rounds: int) -> list[dict[str, str]]:
 
 
 def advised(advice: pd.Series) -> str:
-    """What the audit advises, seed by seed; the most frequent first."""
+    """The algorithms that the audit advises over the seeds, the most frequent first."""
     return ", ".join(NAMES[name] for name in advice.value_counts().index)
 
 
 def rest_table(frame: pd.DataFrame, rounds: int) -> list[dict[str, str]]:
-    """The bias that every rule has itself, by the spread of base probabilities."""
+    """The bias of every rule, by the spread of base probabilities."""
     own = frame[(frame.algorithm == BASELINE) & (frame["rounds"] == rounds)]
     made = []
     for spread in (*SPREADS, "paper"):
@@ -446,7 +449,7 @@ def bands_table(frame: pd.DataFrame, rounds: int, data: str, metric: str = "gain
 
 
 def numbers_table(frame: pd.DataFrame, rounds: int) -> list[dict[str, str]]:
-    """How well each number of the audit tells the gain of each rule: squared correlation over cells, and slopes."""
+    """How well each number of the audit predicts the gain of each rule: squared correlation over cells, and slopes."""
     found, made = gains(frame), []
     for data, rule in itertools.product(MIDDLE, RULES):
         own = found[(found.data == data) & (found["rounds"] == rounds) & (found.algorithm == rule)]
@@ -465,7 +468,7 @@ def numbers_table(frame: pd.DataFrame, rounds: int) -> list[dict[str, str]]:
 
 
 def horizons_table(frame: pd.DataFrame) -> list[dict[str, str]]:
-    """How the gain changes with the number of rounds, for fleets of little and of much label bias."""
+    """The gain after several numbers of rounds, for fleets with little and with much label bias."""
     found, made = gains(frame), []
     biased = found[found["rounds"] == common(frame)].groupby("fleet").label_bias.mean()
     for data, (said, low, high) in itertools.product(MIDDLE, HALVES):
@@ -480,7 +483,7 @@ def horizons_table(frame: pd.DataFrame) -> list[dict[str, str]]:
 
 
 def common(frame: pd.DataFrame) -> int:
-    """The largest number of rounds after which all cells were read."""
+    """The largest number of rounds for which all cells have results."""
     return int(frame.groupby(["fleet", "seed"])["rounds"].max().min())
 
 
@@ -542,7 +545,7 @@ def figure(frame: pd.DataFrame) -> Figure:
 
 
 def write_all() -> None:
-    """Tables and figure from what is kept, and the tables of the page."""
+    """Write tables and figure from the stored evaluations, and the tables of the page."""
     frame, searched = pd.read_csv(KEPT / "evaluations.csv.gz"), pd.read_csv(KEPT / "search.csv.gz")
     write(KEPT, tables(frame, searched))
     drawn = figure(frame)
@@ -553,7 +556,7 @@ def write_all() -> None:
 
 
 def main() -> None:
-    """Search, run, write: one seed of every fleet, then the next of every fleet."""
+    """Search for rates, run one seed of every fleet, then the next seed of every fleet, and write the results."""
     if len(sys.argv) == 1:
         write_all()
         return
@@ -574,7 +577,7 @@ def main() -> None:
 
 
 def save(frame: pd.DataFrame, name: str) -> None:
-    """As compressed CSV, the same bytes for the same numbers."""
+    """Write compressed CSV, with the same bytes for the same numbers."""
     text = frame.to_csv(index=False, float_format="%.5f")
     (KEPT / name).write_bytes(gzip.compress(text.encode(), mtime=0))
 

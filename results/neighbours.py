@@ -1,9 +1,9 @@
-"""Compare algorithms of the field on SVHN, under a sine and on a recorded trace of 100 phones.
+"""Compare FedAWE with other algorithms on SVHN, under a sine and on a recorded trace of 100 phones.
 
-Every algorithm has as many trials at first: a grid of local rates times a grid of one rate (or coefficient) of its
-server. Where the trial with the best validation accuracy, over two seeds that are not used again, lies on the edge of
-the grid, the grid is extended on that side, by the same rule for every algorithm, until it does not, or three times.
-The best trial is then run with three other seeds.
+Every algorithm begins with the same number of trials: a grid of local rates times a grid of one rate (or coefficient)
+of its server. The best trial is the one with the best mean validation accuracy over two seeds, which are not used
+again. If it lies on the edge of the grid, the grid is extended on that side, by the same rule for every algorithm,
+until the best trial is inside or the limit of `MOST` is reached. The best trial is then run with three other seeds.
 
 usage: python results/neighbours.py OUT TRACE        run what is missing, and write the tables to results/neighbours
 
@@ -31,8 +31,8 @@ from fedawe.results.standings import paired
 KEPT = Path(__file__).parent / "neighbours"
 LOCAL = (0.1, 0.2, 0.4)  # eta0
 SERVER = (0.5, 1.0, 2.0, 4.0)  # eta_g
-MOST = 8  # a grid is extended until its last value is so many times that of the beginning
-# What takes the place of eta_g where an algorithm has none, or one of another scale.
+MOST = 8  # a grid is extended until its smallest or largest value has changed by this factor
+# The rate that is searched instead of eta_g for algorithms that have none, or one on another scale.
 OTHER: Mapping[str, tuple[str, tuple[float, ...]]] = {
     "feddyn": ("alpha", (0.01, 0.03, 0.1, 0.3)),
     "fedavgm": ("eta_s", (0.1, 0.25, 0.5, 1.0)),
@@ -78,12 +78,12 @@ class Grid:
 
     @classmethod
     def first(cls, algorithm: str) -> "Grid":
-        """Before it is extended."""
+        """The grid before it is extended."""
         server, values = OTHER.get(algorithm, ("eta_g", SERVER))
         return cls(algorithm, server, LOCAL, values)
 
     def text(self, eta0: float, value: float) -> str:
-        """A trial as the command line writes it."""
+        """The spec of a trial for the command line."""
         joint = "," if ":" in self.algorithm else ":"
         return f"{self.algorithm}{joint}eta0={eta0},{self.server}={value}"
 
@@ -93,7 +93,7 @@ class Grid:
         return {self.text(eta0, value): (eta0, value) for eta0 in self.local for value in self.values}
 
     def extended(self, best: str) -> "Grid":
-        """The same, or one more value on each side on which the best trial lies."""
+        """The grid with one more value on each side on which the best trial lies, if there is any."""
         eta0, value = self.trials[best]
         return replace(self, local=_beyond(self.local, eta0, LOCAL), values=_beyond(self.values, value, self._start))
 
@@ -103,7 +103,7 @@ class Grid:
 
 
 def _beyond(values: tuple[float, ...], best: float, start: tuple[float, ...]) -> tuple[float, ...]:
-    """With one more value, as far from the last as that from the one before, where the best is the first or last."""
+    """The values with one more, at the ratio of the last two, if the best value is the first or last."""
     if best == values[0] and values[0] > start[0] / MOST:
         return (float(f"{values[0] ** 2 / values[1]:.2g}"), *values)
     if best == values[-1] and values[-1] < start[-1] * MOST:
@@ -112,17 +112,17 @@ def _beyond(values: tuple[float, ...], best: float, start: tuple[float, ...]) ->
 
 
 def label_of(text: str) -> str:
-    """The label of its runs."""
+    """The label of the runs of a spec."""
     return next(iter(experiment_of(SEARCH, [text], (0,)).algorithms))
 
 
 def only(frame: pd.DataFrame, texts: Iterable[str]) -> pd.DataFrame:
-    """The runs of these; a folder may have others that are not asked for any more."""
+    """The runs of these specs; a folder may have others from earlier grids."""
     return frame[frame.label.isin([label_of(text) for text in texts])]
 
 
 def chosen(frame: pd.DataFrame, grids: Sequence[Grid]) -> dict[str, str]:
-    """The best trial of every algorithm by validation accuracy; a trial of which a seed diverged is none."""
+    """The best trial of every algorithm by validation accuracy, among those in which no seed diverged."""
     best = {}
     for grid in grids:
         found = {text: summary(frame, label_of(text), "validation_accuracy", 20) for text in grid.trials}
@@ -132,7 +132,7 @@ def chosen(frame: pd.DataFrame, grids: Sequence[Grid]) -> dict[str, str]:
 
 
 def searched(found: Callable[[Sequence[Grid]], pd.DataFrame]) -> tuple[pd.DataFrame, list[Grid]]:
-    """All trials of a fleet, and the grids as they are in the end; `found` gives the runs of some grids."""
+    """All trials of a fleet, and the grids after all extensions; `found` returns the runs of given grids."""
     grids = [Grid.first(algorithm) for algorithm in ALGORITHMS]
     while True:
         frame = found(grids)
@@ -144,7 +144,7 @@ def searched(found: Callable[[Sequence[Grid]], pd.DataFrame]) -> tuple[pd.DataFr
 
 
 def search(out: Path, dynamics: str) -> tuple[pd.DataFrame, list[Grid]]:
-    """The same, run."""
+    """Run the search; returns all trials and the grids after all extensions."""
 
     def found(grids: Sequence[Grid]) -> pd.DataFrame:
         texts = [text for grid in grids for text in grid.trials]
@@ -155,7 +155,7 @@ def search(out: Path, dynamics: str) -> tuple[pd.DataFrame, list[Grid]]:
 
 
 def at_edge(grid: Grid, text: str) -> str:
-    """Which of the two rates is the smallest or largest of its grid."""
+    """The names of the rates of a trial that are the smallest or largest of their grid."""
     eta0, value = grid.trials[text]
     names = ("eta0" if eta0 in (grid.local[0], grid.local[-1]) else "",
              grid.server if value in (grid.values[0], grid.values[-1]) else "")  # fmt: skip
@@ -188,7 +188,7 @@ def rows(frame: pd.DataFrame, best: Mapping[str, str], grids: Sequence[Grid]) ->
 
 
 def trials_table(frame: pd.DataFrame, best: Mapping[str, str], grids: Sequence[Grid]) -> list[dict[str, object]]:
-    """What every trial came to on validation data; the one that was chosen is bold."""
+    """The validation accuracy of every trial; the chosen one is bold."""
     made = []
     for grid in grids:
         for eta0 in grid.local:
@@ -203,7 +203,7 @@ def trials_table(frame: pd.DataFrame, best: Mapping[str, str], grids: Sequence[G
 
 
 def grid_title() -> str:
-    """The column of the trials."""
+    """The heading of the column of trials."""
     return "rate of the server: validation accuracy (%)"
 
 
@@ -217,7 +217,7 @@ def tables(fleet: str, trials: pd.DataFrame, final: pd.DataFrame, grids: Sequenc
 
 
 def main() -> None:
-    """Run, choose, run, write."""
+    """Run the search, choose rates, run the comparison, and write the tables."""
     out, recorded = Path(sys.argv[1]), np.load(sys.argv[2])["avail_wifi_locked"].astype(bool)
     out.mkdir(parents=True, exist_ok=True)
     phones = out / "phones.npz"

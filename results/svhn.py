@@ -1,10 +1,10 @@
-"""Points of SVHN on the map of results/map.py: what the audit says of fleets, and what rules gain there over FedAvg.
+"""Points of SVHN for the map of results/map.py: the audits of fleets, and the gains of algorithms over FedAvg.
 
-The accuracies are those that conv.py, neighbours.py and fleets.py have kept; only the audits of the paper's dynamics
+The accuracies are those that conv.py, neighbours.py and fleets.py have stored; only the audits of the paper's dynamics
 are computed here.
 
 usage: python results/svhn.py audit    audit the dynamics, and write the table to results/svhn and docs/map.md
-       python results/svhn.py          write the table anew from what is kept
+       python results/svhn.py          write the table again from the stored results
 
 For the first, SVHN and CIFAR-10 must have been added with `fedawe data`.
 """
@@ -35,15 +35,15 @@ Accuracies = Mapping[str, BySeed]  # by algorithm: percent by seed
 
 
 def runs() -> pd.DataFrame:
-    """Those with the paper's network at 16 x 16 pixels."""
+    """The stored runs with the paper's network at 16 x 16 pixels."""
     frame = pd.read_csv(conv.KEPT / "evaluations.csv.gz")
     return frame[frame.folder == "conv"]
 
 
 def audited() -> pd.DataFrame:
-    """The bias and the label bias of FedAvg, and the advice, for every fleet and seed that FedAvg has a whole run of.
+    """The bias and label bias of FedAvg, and the advice, for every fleet and seed with a complete run of FedAvg.
 
-    Of the sine on SVHN also after fewer rounds.
+    For the sine on SVHN, they are also computed after fewer rounds.
     """
     rows, last = [], max(conv.HORIZONS)
     frame = runs()
@@ -71,7 +71,7 @@ def audited() -> pd.DataFrame:
 
 
 def row(where: Mapping[str, object], said: pd.DataFrame, found: Accuracies) -> dict[str, object]:
-    """A fleet: what the audit says of it, and what each rule has over FedAvg."""
+    """The row of a fleet: its audit, and the gain of each algorithm over FedAvg."""
     base = found[BASELINE]
     return {
         **where,
@@ -85,35 +85,35 @@ def row(where: Mapping[str, object], said: pd.DataFrame, found: Accuracies) -> d
 
 
 def named(advice: Iterable[str]) -> str:
-    """Algorithms as people write them."""
+    """The display names of algorithms."""
     return ", ".join(NAMES[name] for name in advice)
 
 
 def said_of(audits: pd.DataFrame, data: str, dynamics: str) -> pd.DataFrame:
-    """What the audit says of the paper's dynamics on a data set."""
+    """The audits of one of the paper's dynamics on a data set."""
     return audits[(audits["data"] == data) & (audits.dynamics == dynamics)]
 
 
 def fleet(data: str, dynamics: str) -> str:
-    """The paper's dynamics on a data set, in words."""
+    """The name of one of the paper's dynamics on a data set."""
     return f"the paper's {dynamics}" + ("" if data == conv.DATA else f", {TITLES[data]}")
 
 
 def title(rule: str) -> str:
-    """A rule as people write it."""
+    """The display name of an algorithm with its options."""
     name, _, options = rule.partition(":")
     return NAMES[name] + (f", {options.replace('=', ' ')}" if options else "")
 
 
 def of_conv(frame: pd.DataFrame, rounds: int) -> Accuracies:
-    """The paper's network at equal rates."""
+    """Accuracies with the paper's network at equal rates."""
     known = conv.variants("equal")
     found = {rule: conv.at(frame, known[rule.partition(":")[0]], rounds) for rule in (BASELINE, *RULES)}
     return {rule: values for rule, values in found.items() if values}
 
 
 def of_small(frame: pd.DataFrame, trials: pd.DataFrame, rules: Iterable[str] = (BASELINE, *RULES)) -> Accuracies:
-    """The small network with rates that were chosen on validation data."""
+    """Accuracies with the small network at rates that were chosen on validation data."""
     _, grids = neighbours.searched(lambda _: trials)
     labels = {rule: neighbours.label_of(text) for rule, text in neighbours.chosen(trials, grids).items()}
     wanted = [rule for rule in rules if rule in labels]
@@ -122,7 +122,7 @@ def of_small(frame: pd.DataFrame, trials: pd.DataFrame, rules: Iterable[str] = (
 
 
 def table(audits: pd.DataFrame) -> list[dict[str, object]]:
-    """The paper's sine by rounds and network, its other dynamics and data, and the recorded phones."""
+    """The rows: the paper's sine by rounds and network, its other dynamics and data, and the recorded phones."""
     network = runs()
     small = pd.read_csv(neighbours.KEPT / "evaluations.csv.gz")
     phones = pd.read_csv(fleets.KEPT / "evaluations.csv.gz")
@@ -146,7 +146,7 @@ def table(audits: pd.DataFrame) -> list[dict[str, object]]:
 
 
 def main() -> None:
-    """Audit, write."""
+    """Audit if asked to, and write the table."""
     if sys.argv[1:] == ["audit"]:
         KEPT.mkdir(exist_ok=True)
         audited().to_csv(KEPT / "audit.csv", index=False, float_format="%.6f")

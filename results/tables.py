@@ -1,4 +1,4 @@
-"""What the scripts of this folder share: sums of runs by seed, differences, Markdown, and tables on pages."""
+"""Functions that the scripts of this folder share: means by seed, differences, Markdown, and tables on pages."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +12,7 @@ from fedawe.results.standings import Difference
 BySeed = dict[int, float]
 PAGES = Path(__file__).parent.parent / "docs"
 CLASSES = 10
-ORDER = "order"  # a column by which rows were sorted and which is not shown
+ORDER = "order"  # a column for sorting rows that is not shown
 
 
 def summary(frame: pd.DataFrame, label: str, metric: str, window: int) -> BySeed:
@@ -24,17 +24,17 @@ def summary(frame: pd.DataFrame, label: str, metric: str, window: int) -> BySeed
 
 
 def by_class(frame: pd.DataFrame, label: str, window: int) -> list[BySeed]:
-    """The same for every class: test accuracy."""
+    """Test accuracy in percent by seed, for every class."""
     return [summary(frame, label, f"test_accuracy_class_{c}", window) for c in range(CLASSES)]
 
 
 def over_classes(classes: Sequence[BySeed], how: Callable[[list[float]], float]) -> BySeed:
-    """One number for every seed from those of some classes: their mean, or the least of them."""
+    """By seed, one number for several classes, such as their mean or minimum."""
     return {seed: float(how([each[seed] for each in classes])) for seed in classes[0]}
 
 
 def mean(values: BySeed) -> float:
-    """Over seeds."""
+    """The mean over seeds."""
     return float(np.mean(list(values.values())))
 
 
@@ -47,7 +47,7 @@ def spread(values: BySeed) -> str:
 
 
 def interval(difference: Difference | None) -> str:
-    """A difference as people read it; one pair has no interval."""
+    """A difference with its interval as text; one pair has no interval."""
     if difference is None:
         return ""
     if difference.low is None:
@@ -56,19 +56,19 @@ def interval(difference: Difference | None) -> str:
 
 
 def p_text(p: float | None) -> str:
-    """A p-value as people read it; one pair has none."""
+    """A p-value as text; empty for one pair, which has none."""
     return "" if p is None else f"{p:.2f}" if p >= 0.005 else "< 0.01"
 
 
 def markdown(rows: Sequence[Mapping[str, object]]) -> str:
-    """The rows as a table."""
+    """The rows as a table in Markdown."""
     names = [name for name in rows[0] if name != ORDER]
     lines = [names, ["--"] * len(names), *([str(row[name]) for name in names] for row in rows)]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def shown(page: str, made: Mapping[str, str]) -> str:
-    """The page with these tables between its marks `<!-- FOLDER/NAME.md -->` and `<!-- end -->`; others stay."""
+    """The page with these tables between `<!-- FOLDER/NAME.md -->` and `<!-- end -->`; other tables are not changed."""
     return re.sub(
         r"(<!-- (\S+\.md) -->\n)(.*?)(<!-- end -->)",
         lambda found: found[1] + made.get(found[2], found[3]) + found[4],
@@ -78,7 +78,7 @@ def shown(page: str, made: Mapping[str, str]) -> str:
 
 
 def write(kept: Path, made: Mapping[str, str]) -> None:
-    """The tables to their folder, and to the pages on which they are marked as FOLDER/NAME.md."""
+    """Write the tables to their folder, and to the pages on which they are marked as FOLDER/NAME.md."""
     kept.mkdir(exist_ok=True)
     for name, text in made.items():
         (kept / name).write_text(text, encoding="utf-8")

@@ -1,6 +1,6 @@
-"""The table of README.md: what FedAWE, and the best algorithm, have over FedAvg in every comparison that is kept.
+"""The table of README.md: the gains of FedAWE and of the best algorithm over FedAvg in every stored comparison.
 
-usage: python results/winning.py      write it to results/winning and README.md, from what other scripts have kept
+usage: python results/winning.py      write it to results/winning and README.md, from what other scripts have stored
 
 FedAWE has the clip of the authors' code in every row.
 """
@@ -30,7 +30,7 @@ RATES: Mapping[RateKind, str] = {
 
 
 def of_conv(frame: pd.DataFrame, kind: RateKind, evaluate: Evaluate = "mean") -> Mapping[str, BySeed]:
-    """Accuracies by algorithm at the end of complete runs with the paper's network."""
+    """Accuracies by algorithm over the last rounds of complete runs with the paper's network."""
     found = {name: conv.last(frame, variant, evaluate) for name, variant in conv.whole(frame, kind).items()}
     return {OURS if name == "fedawe" else name: values for name, values in found.items()}
 
@@ -38,9 +38,9 @@ def of_conv(frame: pd.DataFrame, kind: RateKind, evaluate: Evaluate = "mean") ->
 def row(
     where: str, rates: str, found: Mapping[str, BySeed], averaged: Mapping[str, BySeed] | None = None
 ) -> dict[str, object]:
-    """One comparison, of the algorithms that have the same seeds as FedAvg.
+    """The row of one comparison of the algorithms that have the same seeds as FedAvg.
 
-    `averaged` has the accuracies of the mean over clients of the models that they received, where it was evaluated.
+    `averaged` has the accuracies of the mean over clients of the models received, if it was evaluated.
     """
     base = found[BASELINE]
     alike = {name: values for name, values in found.items() if values.keys() == base.keys()}
@@ -57,12 +57,13 @@ def row(
 
 
 def of_runs(where: str, frame: pd.DataFrame, kind: RateKind) -> dict[str, object]:
-    """A row of runs with the paper's network."""
+    """The row of runs with the paper's network."""
     return row(where, RATES[kind], of_conv(frame, kind), of_conv(frame, kind, "received"))
 
 
 def table() -> list[dict[str, object]]:
-    """The paper's network first: at three kinds of rates, under other dynamics, on other data, in its own settings."""
+    """The rows: the paper's network at three kinds of rates, under other dynamics, on other data, and in the paper's
+    settings; then the small network."""
     frame = pd.read_csv(conv.KEPT / "evaluations.csv.gz")
     main = conv.of_size(frame, "conv")
     where = "the paper's at 16 x 16 pixels, SVHN, sine, 2000"

@@ -71,19 +71,22 @@ COMMANDS = [  # (arguments, what the line must say)
     ("run --evaluate-on tests", "invalid choice 'tests' for argument '--evaluate-on'"),
     (
         "run --algorithms fedavg fedawe fedawe:eta_g=1.0",
-        "fedawe and fedawe(eta_g=1.0) are the same algorithm, and their clients train alike; omit one of them",
+        "fedawe and fedawe(eta_g=1.0) are the same algorithm with the same local training; omit one of them",
     ),
     (
         "run --algorithms fedawe fedawe:eta0=0.1 --choose uniform:k=3",
         "fedawe and fedawe(eta0=0.1) are the same algorithm",
     ),
-    ("run --epochs 2 --steps 3", "steps is 3 and epochs is 2, but epochs take the place of steps; omit one of the two"),
-    ("run --epochs 2 --steps 10", "steps is 10 and epochs is 2, but epochs take the place of steps"),
-    ("run --round-seconds 10", "round_seconds is 10, but sine is no recorded trace of intervals in seconds; omit it"),
+    ("run --epochs 2 --steps 3", "steps is 3 and epochs is 2, but epochs replace steps; omit one of the two"),
+    ("run --epochs 2 --steps 10", "steps is 10 and epochs is 2, but epochs replace steps"),
+    (
+        "run --round-seconds 10",
+        "round_seconds is 10, but sine is not a recorded trace of intervals in seconds; omit it",
+    ),
     ("run --optimiser adam:lrr=1", "adam has no option 'lrr'; it has lr, b1, b2, eps, weight_decay"),
     (
         "run --task digits:x=1",
-        "the task digits takes no options, but received 'x=1'; what there is to choose are flags",
+        "the task digits takes no options, but received 'x=1'; use flags such as --clients",
     ),
     ("run --task quadratic:clients=3", "the task quadratic takes no options, but received 'clients=3'"),
     ("run --task nofile.npz:x=1", "the task nofile.npz takes no options"),
@@ -129,7 +132,7 @@ COMMANDS = [  # (arguments, what the line must say)
     ("reproduce table2 --data none", "the data set svhn is not in none; download it (fedawe data download svhn)"),
     ("reproduce fig4 --data none", "the data set cifar10 is not in none"),
     ("reproduce all --preset paper --data none", "the data set svhn is not in none"),
-    ("reproduce table2 --rates tuned --data none", "no rates have been searched for on svhn at the size of mini"),
+    ("reproduce table2 --rates tuned --data none", "no rates were searched for on svhn with the preset mini"),
     ("fly", "fly"),
 ]
 
@@ -237,8 +240,8 @@ def test_a_recorded_trace_must_fit(monkeypatch, capsys, tmp_path):
     monkeypatch.chdir(tmp_path)
     fedawe.Trace(np.ones((5, 3), dtype=bool)).save("t.npz")
     for flags, said in (
-        ("--clients 4", "t.npz has 3 clients; asked for were 4"),
-        ("--rounds 6", "the recorded trace has 5 rounds; asked for were 6"),
+        ("--clients 4", "t.npz has 3; omit it (--clients)"),
+        ("--rounds 6", "rounds is 6, but the recorded trace has 5; use at most as many"),
         ("--p 0.5", "p has no meaning for a recorded trace"),
         ("--round-seconds 10", "t.npz: round_seconds is 10, but the trace has rounds and not intervals in seconds"),
         ("--algorithms fedavg-known", "fedavg-known needs the probabilities of every round, which a recorded"),

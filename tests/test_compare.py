@@ -7,6 +7,7 @@ import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -162,7 +163,7 @@ def test_a_run_with_fewer_rounds_than_others_does_not_count(own: Path) -> None:
     assert {run.status for run in experiment.of("fedawe")} == {"complete"}
     others = [run for run in experiment.runs if run.label != "fedawe"]
     assert {run.status for run in others} == {"unfinished"}
-    assert {run.message for run in others} == {"has 60 rounds, others have 90; extend it to as many"}
+    assert {run.message for run in others} == {"has 60 rounds, others have 90; extend it to 90"}
     found = compare(experiment)
     assert [s.label for s in found.ranked] == ["fedawe"]
     assert all(s.difference is None for s in found.main)
@@ -320,9 +321,7 @@ def test_the_baseline_is_fedavg_or_the_first_or_the_one_asked_for(tmp_path: Path
         assert ours.difference == paired(ours.values, theirs.values)
     with pytest.raises(UserError, match=r"unknown algorithm 'fedavg' in .*; choose from mifa, new, fedawe"):
         compare(experiment, Choice(baseline="fedavg"))
-    with pytest.raises(
-        UserError, match=r"the baseline 'mifa' is not among the algorithms that take part, new, fedawe;"
-    ):
+    with pytest.raises(UserError, match=r"the baseline 'mifa' is not among the algorithms to compare, new, fedawe;"):
         compare(experiment, Choice(baseline="mifa", algorithms=("new", "fedawe")))
     assert compare(experiment.only(["new"])).baseline is None
 
@@ -495,6 +494,27 @@ def test_results_speak_for_themselves(whole: Path) -> None:
         results.table(colour="red")
     with pytest.raises(UserError, match="unknown algorithm 'nobody'"):
         results.difference("nobody", "fedavg")
+
+
+@pytest.mark.parametrize(
+    ("choice", "message"),
+    [
+        ({"algorithms": "FedAWE"}, r"algorithms is 'FedAWE'; expected several names, as in \['FedAWE', 'FedAvg'\]"),
+        ({"algorithms": 5}, "algorithms is 5; expected several names"),
+        ({"baseline": fedawe.FedAvg()}, r"baseline is FedAvg\(eta_g=1.0, clip=None\); expected a name"),
+        ({"metric": 5}, "metric is 5; expected a name"),
+        ({"window": True}, "window is True; expected a whole number of rounds from 1"),
+    ],
+)
+def test_a_choice_of_another_kind_is_refused(whole: Path, choice: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        fedawe.load(whole).table(**choice)
+
+
+def test_a_choice_may_be_of_any_names_and_of_whole_numbers_of_numpy(whole: Path) -> None:
+    results, names = fedawe.load(whole), {"fedawe": 1, "fedavg": 2}
+    expected = str(results.table(algorithms=("fedawe", "fedavg"), window=20))
+    assert str(results.table(algorithms=names, window=np.int64(20))) == expected
 
 
 def test_several_experiments_are_not_one(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from fedawe.audit import audit
 from fedawe.experiments.demo import demo, fleet, write_fleet
-from fedawe.report.influence import counts
+from fedawe.report.influence import influences_of
 from fedawe.report.page import render
 
 
@@ -34,12 +34,12 @@ def test_the_page_shows_the_influence_that_the_audit_computes(tmp_path: Path) ->
     some = {label: whole.algorithms[label] for label in ("fedavg", "fedawe", "fedavg-known")}
     small = dataclasses.replace(whole, algorithms=some, local=whole.local_of("fedavg"), seeds=(0,), rounds=20)
     comparison = small.run(tmp_path / "runs", engine="stacked", workers=1).compare()
-    found, expected = counts(comparison.runs), audit(fleet().trace.first(20))
+    found, expected = influences_of(comparison.runs), audit(fleet().trace.first(20))
     assert found is not None
     for label in some:
         assert np.allclose(found.influences[label].fair, expected.influences[label].fair)
     page = render([comparison])
-    assert page.index("How much each client counts") < page.index("Class by class</h3>") < page.index("<h3>Results")
+    assert page.index("Influence of each client") < page.index("Class by class</h3>") < page.index("<h3>Results")
     assert len(re.findall(r'<svg class="bars"', page)) == 3
     rare = expected.influences["fedavg"].fair[np.argsort(fleet().trace.on[:20].mean(0), kind="stable")[:10]].mean()
     assert f"the 10 clients that were available least had {rare:.2f} under FedAvg" in page

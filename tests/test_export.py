@@ -471,7 +471,9 @@ def test_a_module_that_does_not_fit_is_refused_and_untouched(runs, tmp_path):
 
 def test_without_its_record_a_model_needs_a_module(runs, tmp_path):
     alone = shutil.copy(runs["mlp"] / "model.safetensors", tmp_path / "m.safetensors")
-    with pytest.raises(UserError, match=r"4810 numbers whose network is not known; give the nn.Module they belong to"):
+    with pytest.raises(
+        UserError, match=r"the network of its 4810 numbers is not known; give the nn.Module they belong to"
+    ):
         fedawe.load_model(alone)
     same = nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
     assert torch.equal(fedawe.load_model(alone, same)[1].weight, fedawe.load_model(runs["mlp"])[1].weight)
@@ -521,7 +523,7 @@ def _flip(path: Path) -> None:
 
 def test_a_quadratic_has_no_network_of_its_own(tmp_path):
     run = trained(tmp_path / "q", task="quadratic", clients=2, alpha=None)
-    with pytest.raises(UserError, match="1 numbers whose network is not known"):
+    with pytest.raises(UserError, match="the network of its 1 numbers is not known"):
         fedawe.load_model(run)
     x = fedawe.load_model(run, nn.Linear(1, 1, bias=False).double()).weight.item()
     assert abs(x - 50) == pytest.approx(last(run)["distance"], rel=1e-12)
@@ -605,7 +607,7 @@ def test_a_module_with_buffers_gets_them_by_name(normed):
         net = fedawe.load_model(normed, Normed(names))
         assert float((net(data.x_test).argmax(1) == data.y_test).double().mean()) == last(normed)["test_accuracy"]
         assert net.norm.running_mean.abs().sum() > 0
-    with pytest.raises(UserError, match=r"numbers whose network is not known; give the nn\.Module"):
+    with pytest.raises(UserError, match=r"numbers is not known; give the nn\.Module"):
         fedawe.load_model(normed)
     other = Normed()
     other.a = nn.Linear(64, 10)

@@ -22,7 +22,7 @@ from fedawe.deploy.about import deployment_header
 from fedawe.deploy.checkpoint import run_of
 from fedawe.deploy.replay import deployed, main, replay
 from fedawe.deploy.store import Store
-from fedawe.experiments.checkpoint import is_whole
+from fedawe.experiments.checkpoint import is_undamaged
 from fedawe.results import record as records
 
 ROUNDS = 3
@@ -155,7 +155,7 @@ def test_a_damaged_checkpoint_costs_one_round(tmp_path: Path) -> None:
     assert torch.equal(replay(tmp_path), deployed(tmp_path))
     kept = list(run_of(tmp_path).glob("checkpoint-*"))  # the same name again if the round took as many milliseconds
     assert len(kept) == 2
-    assert all(is_whole(each) for each in kept)
+    assert all(is_undamaged(each) for each in kept)
     start(unsteady(), tmp_path / "whole", 3)
     assert torch.equal(deployed(tmp_path / "whole"), deployed(tmp_path))
 

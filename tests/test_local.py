@@ -325,6 +325,9 @@ def test_a_quadratic_has_the_curvature_and_the_noise_it_says() -> None:
         (lambda: fedawe.Rate(0.1, "cosine"), "schedule is 'cosine'"),
         (lambda: fedawe.Local(steps=0), "steps is 0"),
         (lambda: fedawe.Local(steps=1.5), "steps is 1.5"),
+        (lambda: fedawe.Local(steps=True), "steps is True; expected a whole number"),
+        (lambda: fedawe.Local(steps=None), "steps is None; expected a whole number"),
+        (lambda: fedawe.Local(epochs=0), "epochs is 0; expected a whole number from 1 to 1,000,000,000, or None for"),
         (lambda: fedawe.Local(batch=0), "batch is 0"),
         (lambda: fedawe.Local(batch=-3), "batch is -3"),
         (lambda: fedawe.Local(clip_grad=0.0), "clip_grad is 0.0"),
@@ -334,6 +337,11 @@ def test_a_quadratic_has_the_curvature_and_the_noise_it_says() -> None:
 def test_training_that_cannot_be_meant_is_refused(make: Any, message: str) -> None:
     with pytest.raises(fedawe.UserError, match=message):
         make()
+
+
+def test_whole_numbers_of_numpy_are_those_of_python() -> None:
+    found = fedawe.Local(steps=np.int64(3), batch=np.int32(8), epochs=np.int8(2))
+    assert repr(found) == repr(fedawe.Local(steps=3, batch=8, epochs=2))
 
 
 @pytest.mark.parametrize("clients", [[0, 1, 2], [2], [2, 0]])

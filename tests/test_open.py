@@ -247,16 +247,19 @@ def test_a_file_and_a_module_are_found(tmp_path: Path, monkeypatch: pytest.Monke
     [
         ("--algorithms nowhere.py:Mine", "nowhere.py: no such file"),
         ("--algorithms no.such.module:Mine", "cannot import 'no.such.module'"),
+        ("--algorithms broken:Mine", "cannot import 'broken' (SyntaxError: "),
+        ("--algorithms .broken:Mine", "cannot import '.broken' (TypeError: "),
+        ("--algorithms :Mine", "cannot import '' (ValueError: "),
         ("--algorithms own_parts.py:Yours", "own_parts.py has no 'Yours'; it has"),
         ("--algorithms own_parts.py:Mine:gamma=1", "Mine has no option 'gamma'; it has eta_g, clip, beta, loud"),
         ("--algorithms own_parts.py:Mine:loud=perhaps", "expected true or false"),
         ("--algorithms broken.py:Mine", "broken.py: cannot be imported (SyntaxError"),
         ("--algorithms mine", "unknown algorithm 'mine'; choose from fedawe"),
-        ("--algorithms own_parts.py:Half", "is no algorithm: Half has no init"),
-        ("--task own_parts.py:Half", "is no fedawe.tasks.Task"),
+        ("--algorithms own_parts.py:Half", "is not an algorithm: Half has no init"),
+        ("--task own_parts.py:Half", "is not a fedawe.tasks.Task"),
         (
             "--task own_parts.py:Net",
-            "own_parts.py:Net is a torch.nn.Module, which is a network and no task; write a function of the seed that "
+            "own_parts.py:Net is a torch.nn.Module, which is a network, not a task; write a function of the seed that "
             "returns fedawe.tasks.Classification(data, fedawe.tasks.ModuleNetwork(Net), parts), and give its name",
         ),
         (
@@ -274,7 +277,7 @@ def test_a_file_and_a_module_are_found(tmp_path: Path, monkeypatch: pytest.Monke
         ("own_parts.py", "must define one fedawe.Experiment, but defines none"),
         ("study.py --alpha 0.3", "defines the experiment; only --rounds, --seeds, --out"),
         ("missing.py", "missing.py: no such file"),
-        ("--algorithms random.py:Mine", "random.py: would take the place of random, a module of Python; rename the"),
+        ("--algorithms random.py:Mine", "random.py: has the same name as random, a module of Python; rename the"),
         ("--algorithms numpy.py:Mine", "numpy.py: a module numpy is already loaded, from "),
         (
             "--algorithms own_parts.py:Mine b/others.py:Mine",
@@ -405,7 +408,7 @@ def test_other_probabilities_behind_the_same_trace_are_noticed(tmp_path: Path) -
     assert head is not None
     del head["experiment"]["availability"]["p"]  # as earlier versions had it
     (tmp_path / "experiment.json").write_bytes(head_content(head))
-    with pytest.raises(UserError, match=r"seed-0\.npz: another trace than that of this experiment; choose another"):
+    with pytest.raises(UserError, match=r"seed-0\.npz: is not the trace of this experiment; choose another"):
         run(0.9)
     run(0.6)
 
@@ -435,12 +438,12 @@ def test_labels_that_cannot_be_file_names_are_quoted(tmp_path: Path) -> None:
     [
         ({"algorithms": {}}, "no algorithm given"),
         ({"algorithms": {"a": fedawe.FedAvg}}, "a is a class; expected an object, as in FedAvg()"),
-        ({"algorithms": {"a": object()}}, "a is no algorithm: object has no init, start, aggregate, model"),
+        ({"algorithms": {"a": object()}}, "a is not an algorithm: object has no init, start, aggregate, model"),
         ({"algorithms": {"": fedawe.FedAvg()}}, "must be text that can name a folder"),
         ({"task": 3}, "task is a int; expected a Task, or a function of the seed"),
         ({"availability": 3}, "availability is a int; expected dynamics, a Trace, or the path of a trace"),
         ({"availability": fedawe.Sine}, "availability is a class; expected an object, as in Sine()"),
-        ({"availability": "sine"}, "availability is 'sine', which is no path of a trace; for these dynamics give the"),
+        ({"availability": "sine"}, "availability is 'sine', which is not the path of a trace; for these dynamics give"),
         ({"availability": "interleaved:gamma=1"}, "give the object fedawe.InterleavedSine()"),
         ({"local": 0.1}, "local is 0.1; expected how clients train, as in fedawe.Local(fedawe.Rate(0.1), steps=10)"),
         ({"local": {"ours": 0.1}}, "local of ours is 0.1; expected how clients train"),
@@ -451,8 +454,8 @@ def test_labels_that_cannot_be_file_names_are_quoted(tmp_path: Path) -> None:
         ({"seeds": np.array([0.5, 1.0])}, "a seed is a whole number from 0, not 0.5"),
         ({"seeds": np.array([[0, 1]])}, "a seed is a whole number from 0, not [0, 1]"),
         ({"local": fedawe.Local}, "expected how clients train"),
-        ({"task": torch.nn.Linear(2, 2)}, "task is a torch.nn.Module, which is a network and no task; expected fedawe"),
-        ({"task": torch.nn.Linear}, "task is a torch.nn.Module, which is a network and no task"),
+        ({"task": torch.nn.Linear(2, 2)}, "task is a torch.nn.Module, which is a network, not a task; expected fedawe"),
+        ({"task": torch.nn.Linear}, "task is a torch.nn.Module, which is a network, not a task"),
         ({"p": "often"}, "probabilities must be numbers: could not convert string to float: 'often'"),
         ({"p": ["a", "b"]}, "probabilities must be numbers"),
         ({"seeds": ()}, "no seed given"),
@@ -465,7 +468,7 @@ def test_labels_that_cannot_be_file_names_are_quoted(tmp_path: Path) -> None:
             {"availability": fedawe.Trace([[1, 1]]), "p": None, "rounds": 1},
             "known needs the probabilities of every round",
         ),
-        ({"availability": fedawe.Trace([[1, 1]])}, "the recorded trace has 1 rounds; asked for were 20"),
+        ({"availability": fedawe.Trace([[1, 1]])}, "rounds is 20, but the recorded trace has 1; use at most"),
         ({"availability": fedawe.Trace([[1, 1]]), "rounds": 1}, "p has no meaning for a recorded trace"),
     ],
 )
@@ -1158,7 +1161,7 @@ def test_other_clients_are_refused_and_a_damaged_file_of_them_is_written_again(t
     assert run() == []
     before = path.read_bytes()
     Sized.sizes = np.array([3, 4, 6])  # as if it had been read from a file
-    with pytest.raises(UserError, match=r"seed-0\.npz: other clients than those of this experiment; choose another"):
+    with pytest.raises(UserError, match=r"seed-0\.npz: has other clients than this experiment; choose another"):
         run()
     assert path.read_bytes() == before
     Sized.sizes = np.array([3, 4, 5])

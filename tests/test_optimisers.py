@@ -148,6 +148,8 @@ def test_fednova_receives_the_numbers_of_steps() -> None:
         (lambda: fedawe.SGD(weight_decay=-1), "weight_decay is -1"),
         (lambda: fedawe.Adam(b2=1.0), "b2 is 1.0"),
         (lambda: fedawe.Adam(eps=0), "eps is 0"),
+        (lambda: fedawe.Adam(eps="1e-8"), "eps is '1e-8'; expected a positive number"),
+        (lambda: fedawe.Adam(b1="0.9"), "b1 is '0.9'; expected a number from 0 and below 1"),
         (lambda: fedawe.Local(optimiser="adam"), "optimiser is 'adam'; expected fedawe.SGD"),
         (lambda: fedawe.Local(epochs=0), "epochs is 0"),
     ],
@@ -155,3 +157,8 @@ def test_fednova_receives_the_numbers_of_steps() -> None:
 def test_optimisers_that_make_no_sense_are_refused(make: Any, message: str) -> None:
     with pytest.raises(fedawe.UserError, match=message):
         make()
+
+
+def test_numbers_of_numpy_are_taken() -> None:
+    assert fedawe.SGD(momentum=np.float32(0.5)) == fedawe.SGD(momentum=0.5)
+    assert fedawe.AdamW(eps=np.float32(0.5), weight_decay=np.float16(0.25)) == fedawe.AdamW(eps=0.5, weight_decay=0.25)

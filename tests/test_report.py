@@ -24,7 +24,7 @@ from fedawe.cli.report import ReportCommand, print_summary
 from fedawe.core.errors import UserError
 from fedawe.report import page
 from fedawe.report.figures import end_range
-from fedawe.report.influence import counts
+from fedawe.report.influence import influences_of
 from fedawe.report.words import Words, suite_words, versus, words
 from fedawe.results.choice import Choice
 from fedawe.results.curves import curve
@@ -121,7 +121,7 @@ def test_findings_name_the_best_the_baseline_and_the_last_aggregate(whole: Path)
     assert ours is not None
     assert latest.mean is not None
     assert ours.mean is not None
-    amount = f"{100 * (ours.mean - latest.mean):.2f} points lower than the model of FedAWE"
+    amount = f"{100 * (ours.mean - latest.mean):.2f} points lower than that of FedAWE's model"
     assert found["Last aggregate"].startswith(f"Its test accuracy is {amount}")
     assert "of 30 clients were available" in found["Availability"]
     assert found["Memory"].startswith("Versions of the model, for 30 clients: FedAWE kept ")
@@ -134,7 +134,7 @@ def test_a_last_aggregate_that_is_the_model_is_called_the_same(whole: Path, tmp_
         for line in lines[1:-1]:
             line["latest_test_accuracy"] = line["test_accuracy"]
         samples.write(own, "fedawe", seed, lines)
-    assert topics(said(own))["Last aggregate"].startswith("Its test accuracy is the same as the model of FedAWE")
+    assert topics(said(own))["Last aggregate"].startswith("Its test accuracy is the same as that of FedAWE's model")
 
 
 def test_known_probabilities_are_called_what_they_are(tmp_path: Path) -> None:
@@ -242,7 +242,8 @@ def test_a_suite_counts_where_the_best_is_better_than_the_baseline(tmp_path: Pat
         samples.experiment(tmp_path / name, ["mifa", "fedawe", "fedavg"], final=final, availability=name)
     comparisons = compare_all(load_all(tmp_path), Choice())
     assert suite_words(comparisons, ["a", "b"]).headline == (
-        "Of 2 settings, FedAWE, of the best mean rank, is better than FedAvg in 1 (a), worse than FedAvg in 1 (b)."
+        "Of 2 settings, FedAWE, which has the best mean rank, is better than FedAvg in 1 (a), worse than FedAvg in "
+        "1 (b)."
     )
 
 
@@ -327,7 +328,7 @@ def test_ninety_six_runs_stay_under_eight_megabytes(tmp_path: Path) -> None:
     ReportCommand(tmp_path / "suite").run()
     path = tmp_path / "suite" / "report.html"
     assert path.stat().st_size < 8_000_000
-    assert "Of 4 settings, FedAWE, of the best mean rank, is better than FedAvg in 4" in path.read_text()
+    assert "Of 4 settings, FedAWE, which has the best mean rank, is better than FedAvg in 4" in path.read_text()
 
 
 def spoilt_everything(out: Path) -> None:
@@ -445,7 +446,7 @@ def test_a_rule_that_cannot_be_audited_is_named_and_the_others_are_shown(tmp_pat
         rounds=10,
         seeds=(0,),
     ).run(tmp_path / "x")
-    found = counts(results.runs)
+    found = influences_of(results.runs)
     assert found is not None
     assert (list(found.influences), found.omitted) == (["FedAvg"], ("of two",))
     assert "fedawe.load(...).report()</code>): of two." in results.report().read_text()

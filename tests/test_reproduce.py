@@ -657,10 +657,10 @@ def test_data_sets_are_narrowed_too() -> None:
 @pytest.mark.parametrize(
     ("only", "said"),
     [
-        (Only(datasets=("mnist",)), "'mnist' is none of the data sets of smoke: digits"),
-        (Only(dynamics=("tides",)), "'tides' is none of the dynamics of smoke: stationary, staircase, "),
-        (Only(algorithms=("fedprox",)), "'fedprox' is none of the algorithms of smoke: fedawe, fedavg, "),
-        (Only(seeds=(7,)), "7 is none of the seeds of smoke: 0, 1"),
+        (Only(datasets=("mnist",)), "'mnist' is not among the data sets of smoke; choose from digits"),
+        (Only(dynamics=("tides",)), "'tides' is not among the dynamics of smoke; choose from stationary, staircase, "),
+        (Only(algorithms=("fedprox",)), "'fedprox' is not among the algorithms of smoke; choose from fedawe, fedavg, "),
+        (Only(seeds=(7,)), "7 is not among the seeds of smoke; choose from 0, 1"),
     ],
 )
 def test_a_part_that_does_not_exist_is_refused(only: Only, said: str) -> None:
@@ -669,7 +669,7 @@ def test_a_part_that_does_not_exist_is_refused(only: Only, said: str) -> None:
 
 
 def test_an_item_of_which_nothing_is_left_is_refused() -> None:
-    with pytest.raises(UserError, match="nothing of table9 is left"):
+    with pytest.raises(UserError, match="no run of table9 is selected"):
         needed("table9", Plan(presets()["smoke"], only=Only(dynamics=("staircase",))))
 
 

@@ -538,7 +538,7 @@ def test_rates_are_the_paper_s_equal_or_tuned(monkeypatch: pytest.MonkeyPatch) -
         "equal rates",
         *["rates searched for"] * 3,
     ]
-    with pytest.raises(UserError, match="no rates have been searched for on svhn at the size of paper"):
+    with pytest.raises(UserError, match="no rates were searched for on svhn with the preset paper"):
         Plan(presets()["paper"], Readings(rates="tuned")).planned("svhn", "sine")
 
 

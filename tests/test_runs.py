@@ -655,11 +655,11 @@ def measured(returned, metrics=Measured.metrics):
         ],
         (
             lambda x: {"distance": 0.0, "other": 0.0, "latest_other": 1.0},
-            "FedAWE, further model latest: latest_other is the name of another metric, too; rename one of them",
+            "FedAWE, further model latest: latest_other is also the name of another metric; rename one of them",
         ),
         (
             lambda x: {"distance": 0.0, "other": 0.0, "consensus": 1.0},
-            "FedAWE, diagnostics: consensus is the name of another metric, too; rename one of them",
+            "FedAWE, diagnostics: consensus is also the name of another metric; rename one of them",
         ),
     ],
 )

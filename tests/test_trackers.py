@@ -134,8 +134,8 @@ def test_a_tracker_that_fails_stops_no_run_and_gets_the_rest_later(tmp_path: Pat
     results = experiment().run(tmp_path / "out", trackers=[Broken(kept)], warn=said.append)
     assert [run.status for run in results.runs.runs] == ["complete", "complete"]
     assert said == [
-        "Broken failed on fedawe/seed-0 (ConnectionError: the server is gone) and is told no more of it now; the "
-        "record is not affected, and the same command again sends the rest"
+        "Broken failed on fedawe/seed-0 (ConnectionError: the server is gone) and receives no more of this run now; "
+        "the record is not affected, and the same command again sends the rest"
     ]
     experiment().run(tmp_path / "out", trackers=[tracker := Kept(kept)], warn=pytest.fail)
     assert tracker.said == [("fedawe", "started"), ("fedawe", "complete")]
@@ -283,7 +283,7 @@ def test_the_tools_show_the_numbers_of_the_record_after_a_kill(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        ("--track mlfow", "unknown tracker 'mlfow'; choose from mlflow, tensorboard, wandb, or write where yours is"),
+        ("--track mlfow", "unknown tracker 'mlfow'; choose from mlflow, tensorboard, wandb, or name your own, as in"),
         ("--track wandb:mode=off", "wandb:mode is 'off'; expected online, offline or none"),
         ("--track tensorboard:folder=x", "tensorboard has no option 'folder'; it has none"),
         ("--track math:pi", "a tracker is a float; expected an object of a fedawe.Tracker"),

@@ -1,1 +1,1 @@
-"""Experiments on disk: settings, runs, records, checkpoints, many runs at once."""
+"""Experiments: their settings, and their runs on disk with records and checkpoints, one at a time or several."""

@@ -1,4 +1,4 @@
-"""From what was written on the command line to an experiment."""
+"""Build an experiment from the settings and specs of the command line."""
 
 import dataclasses
 import inspect
@@ -38,7 +38,7 @@ RATES = {"quadratic": 0.005, "chars": 1.0}  # eta0 of tasks for which 0.1 is not
 
 
 def experiment_of(settings: Settings, algorithms: Sequence[str] = (), seeds: Sequence[int] = (0, 1, 2)) -> Experiment:
-    """The experiment that these settings describe; without names, the algorithms of the paper that can run."""
+    """The experiment with these settings; without names, it has those of the paper's algorithms that can run."""
     availability = _availability(settings)
     recorded = availability if isinstance(availability, Trace) else None
     task, p = _task(settings, recorded)
@@ -57,7 +57,7 @@ def experiment_of(settings: Settings, algorithms: Sequence[str] = (), seeds: Seq
             built[spec.label] = Robust(built[spec.label], aggregator_of(settings.aggregate))
         if settings.choose is not None:
             built[spec.label] = Chosen(built[spec.label], chooser_of(settings.choose))
-    _refuse_equals(built, own)
+    _check_distinct(built, own)
     return Experiment(
         task=task,
         algorithms=built,
@@ -72,19 +72,17 @@ def experiment_of(settings: Settings, algorithms: Sequence[str] = (), seeds: Seq
     )
 
 
-def _refuse_equals(built: Mapping[str, Any], local: Mapping[str, Local]) -> None:
-    """Refuses one algorithm under two names, as `fedawe fedawe:eta_g=1.0` is: it would be compared with itself."""
+def _check_distinct(built: Mapping[str, Any], local: Mapping[str, Local]) -> None:
+    """Refuses one algorithm under two names, as in `fedawe fedawe:eta_g=1.0`: it would be compared with itself."""
     for one, other in itertools.combinations(built, 2):
         if local[one] == local[other] and _equal(built[one], built[other]):
-            raise UserError(
-                f"{one} and {other} are the same algorithm, and their clients train alike; omit one of them"
-            )
+            raise UserError(f"{one} and {other} are the same algorithm with the same local training; omit one of them")
 
 
 def _equal(one: Any, other: Any) -> bool:
     try:
         return bool(one == other)
-    except Exception:  # whatever a user's class does when it is compared, with tensors in it
+    except Exception:  # comparing objects of a user's class may raise anything, for instance if they hold tensors
         return False
 
 
@@ -93,14 +91,14 @@ def _paper() -> list[str]:
 
 
 def algorithm_spec(text: str) -> Spec:
-    """An algorithm as written: `fedau:K=20`, `my.rules:Mine:beta=0.9`."""
+    """Read the spec of an algorithm: `fedau:K=20`, `my.rules:Mine:beta=0.9`."""
     return names.parse(text, "algorithms", ALGORITHMS)
 
 
 def build_algorithm(spec: Spec, local: Local | None = None) -> Any:
-    """The algorithm; a memory in units of gradients takes the rate at which its clients train.
+    """Build the algorithm of a spec. With `memory_rate=local` it receives the learning rate of its clients.
 
-    An option may be a rule, a chooser or an aggregation in turn: `fedadam:rule=fedau(K=20),eta_s=0.1`.
+    An option may itself be an algorithm, a chooser or an aggregation: `fedadam:rule=fedau(K=20),eta_s=0.1`.
     """
     spec, given = spec.without(*_own_keys(spec)), dict[str, Any]()
     if spec.options.get("memory_rate") == "local" and local is not None:
@@ -118,24 +116,24 @@ def build_algorithm(spec: Spec, local: Local | None = None) -> Any:
 
 
 def chooser_of(text: str) -> Chooser:
-    """A way to choose among the available clients, as written: `uniform:k=20`."""
+    """Build the chooser of a spec such as `uniform:k=20`."""
     found: Chooser = names.parse(text, "choosers", CHOOSERS).build()
     return found
 
 
 def aggregator_of(text: str) -> Aggregator:
-    """What takes the place of the mean over the active clients, as written: `trimmed:share=0.1`."""
+    """Build the robust aggregation of a spec such as `trimmed:share=0.1`."""
     found: Aggregator = names.parse(text, "aggregators", AGGREGATORS).build()
     return found
 
 
 def _own_keys(spec: Spec) -> list[str]:
-    """The options that are about training; an algorithm that has an option of the same name keeps it."""
+    """The options of a spec that are settings of local training, unless the algorithm has an option of that name."""
     return [key for key in OWN if key in spec.options and key not in spec.parameters()]
 
 
 def _own(spec: Spec, common: Local, schedule: Any) -> Local:
-    """How clients train for this algorithm: as for all others, except for the `eta0` and `clip_grad` of its own."""
+    """The local training of an algorithm: that of all others, with `eta0` and `clip_grad` from its own options."""
     own: dict[str, float] = {}
     for key in _own_keys(spec):
         try:
@@ -152,8 +150,7 @@ def _own(spec: Spec, common: Local, schedule: Any) -> Local:
 def _local(settings: Settings) -> Local:
     if settings.steps is not None and settings.epochs is not None:
         raise UserError(
-            f"steps is {settings.steps} and epochs is {settings.epochs}, but epochs take the place of steps; omit one "
-            "of the two"
+            f"steps is {settings.steps} and epochs is {settings.epochs}, but epochs replace steps; omit one of the two"
         )
     optimiser, lr = _optimiser(settings)
     default = ADAM_RATE if isinstance(optimiser, Adam) else RATES.get(settings.task, 0.1)
@@ -173,7 +170,7 @@ def _local(settings: Settings) -> Local:
 
 
 def _optimiser(settings: Settings) -> tuple[SGD | Adam | None, float | None]:
-    """The clients' optimiser and its learning rate, as written: `adam:lr=0.001`."""
+    """The local optimiser and its learning rate, from a spec such as `adam:lr=0.001`."""
     if settings.optimiser is None:
         return None, None
     spec = names.parse(settings.optimiser, "optimisers", OPTIMISERS)
@@ -193,8 +190,8 @@ def _availability(settings: Settings) -> Dynamics | Trace:
         return Trace.load(settings.dynamics, round_seconds=settings.round_seconds, clients=settings.clients)
     if settings.round_seconds is not None:
         raise UserError(
-            f"round_seconds is {settings.round_seconds:g}, but {settings.dynamics} is no recorded trace of intervals "
-            "in seconds; omit it (--round-seconds)"
+            f"round_seconds is {settings.round_seconds:g}, but {settings.dynamics} is not a recorded trace of "
+            "intervals in seconds; omit it (--round-seconds)"
         )
     spec = names.parse(settings.dynamics, "availability", DYNAMICS)
     found = spec.build()
@@ -205,11 +202,13 @@ def _availability(settings: Settings) -> Dynamics | Trace:
 
 
 def _task(settings: Settings, recorded: Trace | None) -> tuple[Task | Callable[[int], Task], Any]:
-    """The task, and base probabilities if there are any."""
+    """The task, and the base probabilities or None."""
     p: Any = settings.p or None
     if recorded is not None and settings.clients not in (None, recorded.clients):
-        raise UserError(f"{settings.dynamics} has {recorded.clients} clients; asked for were {settings.clients}")
-    # How many clients there must be, if anything says so.
+        raise UserError(
+            f"clients is {settings.clients}, but {settings.dynamics} has {recorded.clients}; omit it (--clients)"
+        )
+    # The number of clients, or None if only the data determines it.
     clients = settings.clients
     if clients is None:
         clients = recorded.clients if recorded is not None else len(settings.p) if len(settings.p) > 1 else None
@@ -246,12 +245,12 @@ def _quadratic(settings: Settings, clients: int, p: Any, recorded: Trace | None)
     _refuse_unused(settings, ())
     check_room(f"a quadratic for each of {clients:,} clients", 8 * 8 * clients, "use fewer clients")
     if p is None and recorded is None:
-        p = np.linspace(0.9, 0.3, clients)  # the smaller its optimum, the more often a client is available
+        p = np.linspace(0.9, 0.3, clients)  # clients with a smaller optimum are available more often
     return Quadratic(torch.linspace(0, 100, clients, dtype=torch.float64)[:, None]), p
 
 
 def _partition(settings: Settings) -> Any:
-    """A partition by name, or a user's function (labels, seed); `--clients` goes to an option of that name."""
+    """The name of a partition, or a user's function (labels, seed); an option `clients` of it receives `--clients`."""
     if settings.partition is None or settings.partition in PARTITIONS:
         return settings.partition
     spec = names.parse(settings.partition, "partitions", dict.fromkeys(PARTITIONS))
@@ -267,17 +266,17 @@ def _partition(settings: Settings) -> Any:
 
 
 def _refuse_options(task: str) -> None:
-    """Refuses options of a task that has none."""
+    """Refuses options after the name of a task that has no options."""
     name, colon, options = task.partition(":")
     if colon and (name in ("quadratic", *BUNDLED, *KNOWN) or Path(name).suffix in FILES):
         raise UserError(
-            f"the task {name} takes no options, but received {options!r}; what there is to choose are flags, such as "
-            "--clients, --alpha or --model"
+            f"the task {name} takes no options, but received {options!r}; use flags such as --clients, "
+            "--alpha or --model"
         )
 
 
 def _is_own(task: str) -> bool:
-    """Whether the task is made by a class or function that is told its options."""
+    """Whether the task is made by a class or function that takes options."""
     return ":" in task or task in TASKS or task in names.registered("tasks")
 
 
@@ -286,20 +285,20 @@ def _is_image_set(settings: Settings) -> bool:
 
 
 def _own_task(spec: Spec, settings: Settings, clients: int | None) -> Task | Callable[[int], Task]:
-    """A task that says itself how it is made: an object, a class, or a function of the seed.
+    """The task of a spec that names an object, a class, or a function of the seed.
 
-    `--clients`, `--model` and `--validation` go to options of those names.
+    `--clients`, `--model` and `--validation` are passed to options of those names.
     """
     if _is_module(spec.target):
         raise UserError(
-            f"{settings.task} is a torch.nn.Module, which is a network and no task; write a function of the seed that "
+            f"{settings.task} is a torch.nn.Module, which is a network, not a task; write a function of the seed that "
             f"returns fedawe.tasks.Classification(data, fedawe.tasks.ModuleNetwork({spec.name}), parts), and give its "
             "name"
         )
     known = {} if isinstance(spec.target, Task) else spec.parameters()
     flags = {"clients": clients, "model": settings.model, "validation": settings.validation}
     given = {name: value for name, value in flags.items() if value is not None and name in known}
-    _refuse_unused(settings, given)
+    _refuse_unused(settings, given, known)
     if isinstance(spec.target, Task):
         return spec.target
     if not callable(spec.target):
@@ -313,23 +312,21 @@ def _own_task(spec: Spec, settings: Settings, clients: int | None) -> Task | Cal
         raise UserError(f"{settings.task} needs {', '.join(missing)}; write {settings.task}:{missing[0]}=...")
     made: Any = spec.target(**options)
     if not isinstance(made, Task) and not callable(made):
-        raise UserError(f"{settings.task} is no fedawe.tasks.Task; derive it from fedawe.tasks.Task")
+        raise UserError(f"{settings.task} is not a fedawe.tasks.Task; derive it from fedawe.tasks.Task")
     out: Task | Callable[[int], Task] = made
     return out
 
 
 def _is_module(target: Any) -> bool:
-    """Whether it is a network of PyTorch, or a class of networks."""
+    """Whether the object is a torch.nn.Module or a subclass of it."""
     return isinstance(target, torch.nn.Module) or (isinstance(target, type) and issubclass(target, torch.nn.Module))
 
 
-def _refuse_unused(settings: Settings, used: Collection[str]) -> None:
-    """Refuses flags about data that is shared out, for a task that shares out none."""
+def _refuse_unused(settings: Settings, used: Collection[str], options: Collection[str] = ()) -> None:
+    """Refuses flags about the partition of data, for a task that does not use them; it has `options` of its own."""
     default = Settings()
     for name in ("model", "image_size", "partition", "alpha", "validation", "augment", "keep_empty", "evaluate_on"):
         if name not in used and getattr(settings, name) != getattr(default, name):
-            flag = f"--{name.replace('_', '-')}"
-            raise UserError(
-                f"{flag} has no meaning for the task {settings.task}; omit it (an option of a task is "
-                f"written {settings.task.partition(':')[0]}:{name}=...)"
-            )
+            flag, mark = f"--{name.replace('_', '-')}", "," if "=" in settings.task else ":"
+            instead = f", or write {settings.task}{mark}{name}=..." if name in options else ""
+            raise UserError(f"{flag} has no meaning for the task {settings.task}; omit it{instead}")

@@ -1,4 +1,4 @@
-"""Whether everything in a folder is as it was written: every file has a checksum, or is inside one that has."""
+"""Check the files in a folder for damage; every file has a checksum or is in a format that contains one."""
 
 import hashlib
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from fedawe.results.head import HEAD, read_head
 
 
 def problems(folder: Path) -> Iterator[str]:
-    """What is damaged or missing in the folder of an experiment or of a deployment, or in the folders below it."""
+    """Yields a sentence for every damaged or missing file of the experiments and deployments in a folder or below."""
     if not folder.is_dir():
         raise UserError(f"{folder}: {'is a file, not a folder' if folder.exists() else 'no such folder'}")
     heads, found = sorted(folder.rglob(HEAD)), sorted(folder.rglob(records.NAME))
@@ -55,7 +55,7 @@ def _run(path: Path) -> Iterator[str]:
     if sha256 is not None and (not model.exists() or hashlib.sha256(model.read_bytes()).hexdigest() != sha256):
         yield f"{model}: is {'damaged' if model.exists() else 'missing'}; run the same command again"
     for each in checkpoint.newest_first(path.parent):
-        if not checkpoint.is_whole(each):
+        if not checkpoint.is_undamaged(each):
             yield f"{each}: is damaged; a run continues from the one before, or from the start"
     for each in sorted(path.parent.glob("versions/*.safetensors")):
         try:

@@ -1,4 +1,4 @@
-"""What an experiment compares: a task, algorithms, an availability, a way to train; and what follows from a seed."""
+"""The definition of an experiment: task, algorithms, availability, local training; and the clients of each seed."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -30,8 +30,8 @@ from fedawe.tasks.base import Task
 from fedawe.training.local import Local
 from fedawe.training.simulate import check_clients, check_local
 
-ROUNDS = 300  # where neither the experiment nor a recorded trace says how many
-DEFAULT = "default"  # in a mapping of ways to train: for the algorithms that are not named
+ROUNDS = 300  # if neither the experiment nor a recorded trace gives a number
+DEFAULT = "default"  # the key of `local` for all algorithms that are not named in it
 
 
 @dataclass(frozen=True)
@@ -41,12 +41,12 @@ class Population:
     seed: int
     task: Task
     trace: Trace
-    p: Array | None  # base probabilities [m]; unknown for a recorded trace
+    p: Array | None  # base probabilities [m]; None for a recorded trace
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Definition:
-    """What `Experiment` is made from; its fields are explained there."""
+    """The fields of `Experiment`, which are explained there, and their checks."""
 
     task: Task | Callable[[int], Task]
     algorithms: Mapping[str, Algorithm[Any]]
@@ -73,7 +73,7 @@ class Definition:
             if self.recorded is not None:
                 raise UserError("p has no meaning for a recorded trace; omit it (--p on the command line)")
             set_(self, "p", as_base_probabilities([self.p] if np.ndim(self.p) == 0 else self.p))
-        _check_ways_to_train(self.local)
+        _check_local(self.local)
         unknown = set(self.local) - {*self.algorithms, DEFAULT} if isinstance(self.local, Mapping) else set()
         if unknown:
             raise UserError(
@@ -91,7 +91,7 @@ class Definition:
             isinstance(self.task, type) and issubclass(self.task, torch.nn.Module)
         ):
             raise UserError(
-                "task is a torch.nn.Module, which is a network and no task; expected fedawe.tasks.Classification(data, "
+                "task is a torch.nn.Module, which is a network, not a task; expected fedawe.tasks.Classification(data, "
                 "fedawe.tasks.ModuleNetwork(make), parts), where make() returns the module"
             )
         if not isinstance(self.task, Task) and not callable(self.task):
@@ -105,7 +105,7 @@ class Definition:
                 raise UserError(f"{label} is a class; expected an object, as in {algorithm.__name__}()")
             missing = [verb for verb in ("init", "start", "aggregate", "model") if not hasattr(algorithm, verb)]
             if missing:
-                raise UserError(f"{label} is no algorithm: {type(algorithm).__name__} has no {', '.join(missing)}")
+                raise UserError(f"{label} is not an algorithm: {type(algorithm).__name__} has no {', '.join(missing)}")
 
     def _rounds(self) -> int:
         most = None if self.recorded is None else self.recorded.rounds
@@ -113,7 +113,7 @@ class Definition:
         if not is_whole(rounds) or not 1 <= rounds <= MOST:
             raise UserError(f"rounds is {rounds!r}; expected a whole number from 1 to {MOST:,}")
         if most is not None and rounds > most:
-            raise UserError(f"the recorded trace has {most} rounds; asked for were {rounds}")
+            raise UserError(f"rounds is {rounds}, but the recorded trace has {most}; use at most as many")
         return int(rounds)
 
     @cached_property
@@ -122,7 +122,7 @@ class Definition:
         if isinstance(self.availability, Trace):
             return self.availability
         if isinstance(self.availability, str | Path):
-            return Trace.load(_no_name(self.availability))
+            return Trace.load(_trace_path(self.availability))
         if isinstance(self.availability, type):
             raise UserError(f"availability is a class; expected an object, as in {self.availability.__name__}()")
         if not hasattr(self.availability, "probabilities"):
@@ -136,19 +136,19 @@ class Definition:
         return self.recorded is None or self.recorded.knows_p
 
     def is_evaluated(self, n: int) -> bool:
-        """Whether there is an evaluation after n rounds: 0, every so many, more often in the end, and the last."""
+        """Whether models are evaluated after n rounds: at 0, as `evaluate_every` and `evaluate_last` say, and last."""
         assert self.rounds is not None
         window, every = self.evaluate_last or (0, 1)
         return n % self.evaluate_every == 0 or n == self.rounds or (n > self.rounds - window and n % every == 0)
 
     def local_of(self, label: str) -> Local:
-        """How clients train for an algorithm."""
+        """The local training of an algorithm."""
         if not isinstance(self.local, Mapping):
             return self.local
         return self.local.get(label) or self.local.get(DEFAULT) or Local()
 
     def population(self, seed: int, device: torch.device | None = None) -> Population:
-        """seed -> partition -> label frequencies -> p_i -> trace."""
+        """The clients of a seed: seed -> partition -> label frequencies -> p_i -> trace."""
         assert self.rounds is not None
         task = self.task if isinstance(self.task, Task) else self.task(seed)
         if not isinstance(task, Task):
@@ -168,7 +168,7 @@ class Definition:
         dynamics: Any = self.availability
         trace = Trace.draw(dynamics, p, self.rounds, seed)
         if trace.kept:
-            assert trace.p is not None  # it is written beside the trace; what is wrong with it is said before
+            assert trace.p is not None  # computed now, so that invalid dynamics are refused before anything is written
         return Population(seed, task, trace, p)
 
     def _base_probabilities(self, task: Task, seed: int) -> Array:
@@ -184,19 +184,19 @@ class Definition:
         return probabilities_from_labels(task.frequencies, class_weights(task.frequencies.shape[1], rng(seed, "phi")))
 
     def algorithm(self, label: str, trace: Trace, sizes: Any = None) -> Algorithm[Any]:
-        """An algorithm, ready for the trace of a seed and for clients with so many samples [m]."""
+        """The algorithm with the probabilities of the trace and the numbers of samples `sizes` [m], if it uses them."""
         algorithm = with_sizes(self.algorithms[label], sizes)
         if lacks_probabilities(algorithm) and self.knows_p:
             algorithm = with_probabilities(algorithm, trace.probabilities)
         return Received(algorithm) if self.evaluate_received and not is_received_mean(algorithm) else algorithm
 
     def described(self) -> dict[str, Any]:
-        """What all runs share, as fields for a file."""
+        """The settings that all runs share, as JSON values."""
         return dict(self._described)
 
     @cached_property
     def _described(self) -> dict[str, Any]:
-        """Found once, before a run can change what an object of the user's holds: it may keep what it computed."""
+        """Computed once, before the first run: a user's objects may cache results in their fields during a run."""
         return {
             "task": described(self.task),
             "availability": self._described_availability(),
@@ -215,7 +215,7 @@ class Definition:
         return {"title": title, **described(self.recorded)}
 
     def title_of(self, label: str) -> str:
-        """The display name of an algorithm: its label, unless the label is how the command line writes it."""
+        """The display name of an algorithm: its label, but `FedAU (K=20)` for a label like `fedau(K=20)`."""
         algorithm = self.algorithms[label]
         name, _, options = label.partition("(")
         if name != name_of(algorithm).lower():
@@ -223,24 +223,24 @@ class Definition:
         return f"{name_of(algorithm)} ({options}" if options else name_of(algorithm)
 
 
-def _no_name(path: str | Path) -> str | Path:
-    """The path of a trace; a name of dynamics, as the command line takes it, is none."""
+def _trace_path(path: str | Path) -> str | Path:
+    """The path of a trace; refuses a name of dynamics, which only the command line accepts."""
     if (dynamics := DYNAMICS.get(str(path).partition(":")[0])) is not None and not Path(path).exists():
         raise UserError(
-            f"availability is {str(path)!r}, which is no path of a trace; for these dynamics give the object "
+            f"availability is {str(path)!r}, which is not the path of a trace; for these dynamics give the object "
             f"fedawe.{dynamics.__name__}()"
         )
     return path
 
 
-def _check_ways_to_train(local: Any) -> None:
-    """Refuses what is neither a way to train nor a mapping to such."""
+def _check_local(local: Any) -> None:
+    """Refuses anything but a `Local` or a mapping to `Local`."""
     found = local if isinstance(local, Mapping) else {"": local}
-    for label, way in found.items():
-        if not isinstance(way, Local):
+    for label, each in found.items():
+        if not isinstance(each, Local):
             of = f" of {label}" if label else ""
             raise UserError(
-                f"local{of} is {way!r}; expected how clients train, as in fedawe.Local(fedawe.Rate(0.1), steps=10)"
+                f"local{of} is {each!r}; expected how clients train, as in fedawe.Local(fedawe.Rate(0.1), steps=10)"
             )
 
 
@@ -248,8 +248,8 @@ def _window(given: Any) -> tuple[int, int]:
     found = tuple(given) if isinstance(given, Sequence) else ()
     if len(found) != 2 or not all(is_whole(each) and each >= 1 for each in found):
         raise UserError(
-            f"evaluate_last is {given!r}; expected two whole numbers from 1: the last how many rounds, and the rounds "
-            "between two evaluations in them"
+            f"evaluate_last is {given!r}; expected two whole numbers from 1: the number of last rounds, and the number "
+            "of rounds between two evaluations among them"
         )
     return int(found[0]), int(found[1])
 

@@ -1,4 +1,4 @@
-"""How runs are executed, as flags; PyTorch is imported only where it is needed, so that a parser is quick."""
+"""The flags that say how runs are executed. PyTorch is imported only when needed, so that parsing them is fast."""
 
 from dataclasses import dataclass
 from numbers import Integral
@@ -15,7 +15,7 @@ Device = Literal["cpu", "cuda"]
 
 @dataclass(frozen=True)
 class Execution:
-    """How runs are executed. None of it changes a result, except that `engine` may change its last bits."""
+    """How runs are executed. No field changes a result, except that `engine` may change its last bits."""
 
     engine: str = "auto"
     """train clients one after another (one) or stacked into one computation (stacked); auto decides by the size of the
@@ -31,20 +31,20 @@ class Execution:
 
     @property
     def cluster(self) -> str | None:
-        """The address of the cluster that computes; None if there is none."""
+        """The address of the Ray cluster, or None if `engine` names none."""
         from fedawe.training.engines.ray_cluster import address_of
 
         return address_of(self.engine)
 
     def where(self) -> "torch.device":
-        """The device."""
+        """The device to compute on."""
         import torch
 
         found = "cuda" if torch.cuda.is_available() and self.cluster is None else "cpu"
         return torch.device(self.device or found)
 
     def check(self) -> None:
-        """Refuses what is invalid or not possible here."""
+        """Refuses invalid fields, and a device or a cluster that is not available."""
         import torch
 
         from fedawe.training.engines.ray_cluster import FORMS, reach
@@ -59,13 +59,13 @@ class Execution:
             raise UserError(f"{self.jobs} jobs with {self.workers} workers each: choose one of the two")
         try:
             kind = self.where().type
-        except (RuntimeError, TypeError):  # it has no such name
+        except (RuntimeError, TypeError):  # PyTorch has no device of that name
             kind = ""
         if kind not in get_args(Device):
             raise UserError(f"device is {self.device!r}; expected cpu or cuda")
         if kind == "cuda" and not torch.cuda.is_available():
             raise UserError("device is cuda, but this machine has no CUDA device; omit --device")
         if kind == "cuda" and (self.jobs > 1 or (self.workers or 1) > 1 or self.cluster is not None):
-            raise UserError("jobs, workers and ray are for processors; omit them, or use --device cpu")
+            raise UserError("jobs, workers and ray do not work with a CUDA device; omit them, or use --device cpu")
         if self.cluster is not None:
             reach(self.cluster)

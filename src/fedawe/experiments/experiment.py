@@ -28,11 +28,11 @@ class Experiment(Definition):
     availability    dynamics, which are drawn for every seed; or a Trace or the path of one, which all seeds share
     p               base probabilities: one for all clients or one for each. None: the paper's rule, from the labels
     local           how clients train; or a mapping from labels, with the key "default" for all others
-    rounds          how many; None: all of a recorded trace, or 300
+    rounds          number of rounds; None: all of a recorded trace, or 300
     seeds           each seed has its own partition, trace and initial model, shared by all algorithms
     evaluate_every  rounds between two evaluations; there is always one before the first round and after the last
-    evaluate_last   (rounds, every): in the last so many rounds, also after each that `every` divides; (50, 2) makes a
-                    mean over the last 50 rounds one of 25 evaluations, however seldom there is one before
+    evaluate_last   (rounds, every): among the last `rounds` rounds, evaluate also after each that `every` divides; with
+                    (50, 2) a mean over the last 50 rounds is one of 25 evaluations, whatever `evaluate_every` is
     evaluate_received   also evaluate the mean over all clients of the model that each received last
 
     >>> import fedawe, torch
@@ -56,13 +56,13 @@ class Experiment(Definition):
         warn: Warn = print,
         **execution: Any,
     ) -> Results:
-        """Run what has not run yet, and read everything back; the same call again resumes after any interruption.
+        """Execute all runs that are not complete, and return the results. The same call resumes after an interruption.
 
         out        folder of records and models
-        trackers   are told of every evaluation while runs go on, as fedawe.trackers.MLflow() is (see `Tracker`)
-        command    how to repeat it, for the report
-        tell       is called after every round with a `Progress`
-        warn       is called with a sentence when something is repaired or unusual
+        trackers   objects such as fedawe.trackers.MLflow(), which receive every evaluation during the runs (`Tracker`)
+        command    a command that repeats the experiment, for the report
+        tell       a function that is called after every round with a `Progress`
+        warn       a function that is called with a sentence when a file was repaired or something is unusual
         execution  how to execute: jobs, workers, engine, device, checkpoint_every (see `Execution`)
         """
         known = [each.name for each in dataclasses.fields(Execution)]
@@ -70,15 +70,15 @@ class Experiment(Definition):
             raise UserError(f"run has no option {unknown[0]!r}; it has {', '.join(known)}")
         if not isinstance(trackers, Sequence):
             raise UserError(f"trackers is a {type(trackers).__name__}; expected a list, as in trackers=[...]")
-        if unfit := [each for each in trackers if not isinstance(each, Tracker)]:
-            raise UserError(f"a tracker is a {type(unfit[0]).__name__}; expected an object of a fedawe.Tracker")
+        if others := [each for each in trackers if not isinstance(each, Tracker)]:
+            raise UserError(f"a tracker is a {type(others[0]).__name__}; expected an object of a fedawe.Tracker")
         for name, given in (("tell", tell), ("warn", warn)):
             if not callable(given):
-                raise UserError(f"{name} is {given!r}; expected a function of one argument, as print is")
+                raise UserError(f"{name} is {given!r}; expected a function of one argument, such as print")
         folder = as_folder(out, "out")
         tracking = Tracking(folder, trackers, self.is_evaluated, warn)
         tell = tracking.telling(tell)
-        with one_thread(), closing(tracking):  # one thread a process: many small products want no more
+        with one_thread(), closing(tracking):  # one thread per process: small matrix products are not faster with more
             for record in run_all(self, folder, Execution(**execution), command=command, tell=tell, warn=warn):
                 tracking.ended(record)
         return load(out)

@@ -1,4 +1,4 @@
-"""Flags that may be omitted: read as one plain value, shown without a default of their own."""
+"""Types of optional command-line flags, with a short metavar and without a default in the help text."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -31,7 +31,7 @@ def one_of(words: Any) -> PrimitiveConstructorSpec[Any]:
     )
 
 
-hint = tyro.conf.arg(help_behavior_hint="")  # the text of the flag says what its default is
+hint = tyro.conf.arg(help_behavior_hint="")  # adds no "(default: ...)": the help text itself says it
 
 Whole = Annotated[int | None, hint, _one(int, "INT", int)]
 Number = Annotated[float | None, hint, _one(float, "FLOAT", float, int)]
@@ -51,7 +51,7 @@ Pair = Annotated[
 
 
 def _some(read: Callable[[str], Any], metavar: str, choices: tuple[str, ...] | None = None) -> Any:
-    """A flag that may be omitted, but not be given without values, as an empty variable of a shell does."""
+    """A flag that may be omitted. It is refused without values, as when an empty shell variable is expanded."""
 
     def values(words: list[str]) -> tuple[Any, ...]:
         if not words:
@@ -69,7 +69,7 @@ def _some(read: Callable[[str], Any], metavar: str, choices: tuple[str, ...] | N
 
 
 def some_of(words: Any) -> Any:
-    """A flag that may be omitted and takes some of the words of a Literal."""
+    """A flag that may be omitted and takes one or several words of a Literal."""
     known = get_args(words)
     return _some(str, "{" + ",".join(known) + "}", known)
 
@@ -77,4 +77,4 @@ def some_of(words: Any) -> Any:
 Numbers = Annotated[tuple[float, ...], hint, _some(float, "FLOAT")]
 Wholes = Annotated[tuple[int, ...], hint, _some(int, "INT")]
 Names = Annotated[tuple[str, ...], hint, _some(str, "STR")]
-MaybeNames = Annotated[tuple[str, ...], hint]  # where no name at all means something
+MaybeNames = Annotated[tuple[str, ...], hint]  # for a flag that may be given without any name

@@ -1,13 +1,13 @@
-"""The folder of an experiment: what all of its runs share.
+"""The folder of an experiment: the files that all of its runs share.
 
-OUT/experiment.json               what all runs share, the commands, versions and hardware
-OUT/traces/seed-0.npz             the trace of a seed; a large one that is drawn (not Trace.kept) has no file:
-                                  experiment.json and the probabilities in clients/ say all of it
-OUT/clients/seed-0.npz            what the clients of a seed have: sizes, label frequencies, base probabilities
+OUT/experiment.json               the settings of all runs, the commands, versions and hardware
+OUT/traces/seed-0.npz             the trace of a seed; a large one that is drawn (not Trace.kept) has no file,
+                                  because experiment.json and the probabilities in clients/ determine it
+OUT/clients/seed-0.npz            the clients of a seed: numbers of samples, label frequencies, base probabilities
 OUT/fedawe/seed-0/record.jsonl    one run: header, evaluations, last line
 OUT/fedawe/seed-0/model.safetensors
 
-All of it follows from the experiment, so a file that is damaged is written again.
+The experiment determines all of these files, so a damaged one is written again.
 """
 
 import io
@@ -31,22 +31,22 @@ from fedawe.results.record import FORMAT
 
 
 def path_of_run(out: Path, label: str, seed: int) -> Path:
-    """Where a run is kept."""
+    """The folder of a run."""
     return out / folder_name(label) / f"seed-{seed}"
 
 
 class Folder:
-    """The folder of an experiment; made or checked by `prepare`, and not used by anybody else while `held`."""
+    """The folder of an experiment. `prepare` makes or checks it; while it is `held`, no other process writes to it."""
 
     def __init__(self, out: Path, experiment: Definition, command: str) -> None:
         self.out, self.experiment, self.command = out, experiment, command
 
     def of_run(self, label: str, seed: int) -> Path:
-        """Where a run is kept."""
+        """The folder of a run."""
         return path_of_run(self.out, label, seed)
 
     def check(self) -> None:
-        """Refuses a folder that holds something else; writes nothing."""
+        """Refuses a folder with another experiment or with other files; writes nothing."""
         was = self._head(lambda _: None)
         if was is None:
             return
@@ -62,7 +62,7 @@ class Folder:
             raise UserError(f"{self.out} holds an experiment with {other(*found)}; choose another --out")
 
     def stacked(self) -> bool | None:
-        """How clients were grouped when it began, which decides the last bits of a result; None if it has not begun."""
+        """Whether the experiment began with stacked clients, which decides the last bits; None if it has not begun."""
         was = self._head(lambda _: None)
         if was is not None:
             return bool(was["stacked"])
@@ -70,7 +70,7 @@ class Folder:
         return next((bool(header["stacked"]) for header in headers if "stacked" in header), None)
 
     def _head(self, warn: Callable[[str], None]) -> dict[str, Any] | None:
-        """What the folder says of itself; None if nothing has begun in it, or if what it says is damaged."""
+        """The content of `experiment.json`; None if the experiment has not begun, or if the file is damaged."""
         path = self.out / HEAD
         try:
             if path.exists():
@@ -81,18 +81,18 @@ class Folder:
                     raise UserError(f"{self.out} was written by another version of fedawe; choose another --out")
                 return was
             names = [each.name for each in self.out.iterdir()] if self.out.exists() else []
-        except OSError as error:  # a file, or a folder that may not be read
+        except OSError as error:  # not a folder, or no permission to read it
             raise UserError(
                 f"{self.out} is not the folder of an experiment ({error.strerror}); choose another --out"
             ) from None
-        # A command that was killed in its first moment leaves a lock and perhaps an unfinished file.
+        # A command that was killed at its start leaves a lock file and perhaps an unfinished file.
         if any(name != ".lock" and not (name.startswith(".") and name.endswith(".part")) for name in names):
             raise UserError(f"{self.out} exists and is not the folder of an experiment; choose another --out")
         return None
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Nobody else writes here meanwhile."""
+        """Lock the folder, so that no other process writes to it meanwhile."""
         new_folder(self.out)
         lock = filelock.FileLock(self.out / ".lock", timeout=0)
         try:
@@ -103,12 +103,12 @@ class Folder:
             raise UserError(f"{self.out} is in use by another process; wait for it, or choose another --out") from None
         except OSError as error:
             if not isinstance(error.filename, str | Path) or not Path(error.filename).is_relative_to(self.out):
-                raise  # of a user's task, or of a cluster
+                raise  # the error is about another file, for instance one of a user's task
             raise UserError(f"{error.filename}: cannot be written ({error.strerror})") from None  # no permission
 
     def prepare(self, populations: Sequence[Population], stacked: bool, warn: Callable[[str], None]) -> None:
-        """What all runs share; a trace that is already there must be the beginning of this one."""
-        self.check()  # once more, now that nobody else can write: another command may have begun here meanwhile
+        """Write the files that all runs share; a trace that is already there must be the beginning of this one."""
+        self.check()  # again under the lock: another command may have begun here meanwhile
         was, now = self._head(warn), environment()
         if was is not None and bool(was["stacked"]) != stacked:
             engine = "stacked" if was["stacked"] else "one"
@@ -138,7 +138,7 @@ class Folder:
         return self.out / what / f"seed-{population.seed}.npz"
 
     def _has_clients(self, population: Population, warn: Callable[[str], None]) -> bool:
-        """Whether what the clients have is there; what others have is refused."""
+        """Whether the file of the clients is there and undamaged; refuses a file of other clients."""
         path, now = self._path("clients", population), _clients(population)
         if not path.exists():
             return False
@@ -148,7 +148,7 @@ class Folder:
             warn(f"{error}; it is written again")
             return False
         if before.keys() != now.keys() or not all(_close(before[name], now[name]) for name in now):
-            raise UserError(f"{path}: other clients than those of this experiment; choose another --out")
+            raise UserError(f"{path}: has other clients than this experiment; choose another --out")
         return True
 
     def _write_clients(self, population: Population) -> None:
@@ -158,7 +158,7 @@ class Folder:
         write_atomically(path, buffer.getvalue())
 
     def _has_trace(self, population: Population, warn: Callable[[str], None]) -> bool:
-        """Whether all of the trace is there; another one is refused."""
+        """Whether the whole trace is there; refuses the file of another trace."""
         path, trace = self._path("traces", population), population.trace
         if not path.exists():
             return not trace.kept
@@ -173,7 +173,7 @@ class Folder:
         if same and self.experiment.recorded is not None and kept.p is not None and trace.p is not None:
             same = np.array_equal(kept.p, trace.p[: len(before)])
         if not same:
-            raise UserError(f"{path}: another trace than that of this experiment; choose another --out")
+            raise UserError(f"{path}: is not the trace of this experiment; choose another --out")
         return len(before) == trace.rounds
 
     def _write_trace(self, population: Population) -> None:
@@ -182,16 +182,16 @@ class Folder:
             new_folder(path.parent)
             trace.save(path)
         else:
-            path.unlink(missing_ok=True)  # of fewer rounds, which were few enough to be kept
+            path.unlink(missing_ok=True)  # written for fewer rounds, when the trace was small enough for a file
 
 
 def _and_then(commands: str, command: str) -> str:
-    """The commands that repeat a folder, one after another; one that is among them already is not repeated."""
+    """The commands that repeat the experiment, with `command` added unless it is among them."""
     return commands if f"\n{command}\n" in f"\n{commands}\n" else f"{commands}\n{command}".strip()
 
 
 def other(name: str, before: Any, now: Any) -> str:
-    """How something differs from what was there before, in words."""
+    """A phrase about a setting that is not what it was before."""
     place, _, last = name.rpartition(".")
     if last == "definition":
         return f"another definition of {name.partition('.')[0]}"
@@ -206,7 +206,7 @@ def _shown(value: Any) -> str:
 
 
 def _close(before: Any, now: Any) -> bool:
-    """Whether they are the same but for the last digits, which another version of numpy may change."""
+    """Whether two arrays are equal except in the last digits, which another version of numpy may change."""
     return before.shape == now.shape and bool(np.allclose(before, now, rtol=1e-9, atol=1e-12))
 
 

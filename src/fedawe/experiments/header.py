@@ -1,4 +1,4 @@
-"""The header of a record: what a run is made from, as fields; the same for simulated runs and deployments."""
+"""The header of a record: everything that defines a run, for simulations and deployments alike."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from fedawe.results.record import FORMAT, Line
 from fedawe.tasks.layout import Layout
 from fedawe.training import diagnostics
 
-MAY_DIFFER = ("rounds", "versions", "executor_why", "models")  # of a header, when a run goes on
+MAY_DIFFER = ("rounds", "versions", "executor_why", "models")  # fields that may change when a run is continued
 
 
 def header_of(
@@ -32,7 +32,7 @@ def header_of(
     executor: str | None = None,
     executor_why: str | None = None,
 ) -> Line:
-    """The first line of a record. `shared` is what an experiment says of all its runs: task, availability, rounds."""
+    """The first line of a record. `shared` has the fields of all runs of an experiment: task, availability, rounds."""
     return {
         "kind": "header",
         "format": FORMAT,
@@ -56,7 +56,7 @@ def header_of(
 
 
 def all_metrics(of_task: Sequence[Metric], algorithm: Any) -> tuple[Metric, ...]:
-    """What evaluations of the algorithm have: the task's metrics, and diagnostics."""
+    """The metrics in evaluations of the algorithm: those of the task, and diagnostics."""
     return (*of_task, *diagnostics.METRICS, *metrics_of(algorithm))
 
 

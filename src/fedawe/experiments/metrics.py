@@ -1,4 +1,4 @@
-"""What a task's `evaluate` returned, checked: numbers by name, those that the task declares among them."""
+"""Check the metrics that a task's `evaluate` returns: numbers by name, including all that the task declares."""
 
 import math
 from collections.abc import Collection, Mapping, Sequence
@@ -14,7 +14,7 @@ from fedawe.results.record import Line
 
 
 def check_declared(declared: Any, task: str) -> None:
-    """Refuses a task by whose metrics algorithms cannot be ranked."""
+    """Refuses a task whose declared metrics are invalid, or of which several have `decides`."""
     declared = as_metrics(declared, f"{task}.metrics")
     decide = [metric.name for metric in declared if metric.decides]
     if len(decide) > 1:
@@ -23,7 +23,7 @@ def check_declared(declared: Any, task: str) -> None:
 
 
 def checked(found: Any, declared: Sequence[Metric], task: str) -> Line:
-    """The numbers as a record keeps them; refused if one is no number, or is declared and missing."""
+    """The metrics as plain numbers for the record; refuses other values, and the lack of a declared metric."""
     if not isinstance(found, Mapping):
         raise UserError(f"{task}.evaluate returned {type(found).__name__}; expected a dict of numbers by name")
     out = {str(name): _plain(value, f"{task}.evaluate: {name}") for name, value in found.items()}
@@ -43,14 +43,14 @@ def checked(found: Any, declared: Sequence[Metric], task: str) -> Line:
 
 
 def joined(found: Line, more: Mapping[str, Any], where: str) -> Line:
-    """The numbers and more of them; refused if both have one of the same name."""
+    """The metrics of both arguments; refuses a name that is in both."""
     if twice := [name for name in more if name in found]:
-        raise UserError(f"{where}: {', '.join(twice)} is the name of another metric, too; rename one of them")
+        raise UserError(f"{where}: {', '.join(twice)} is also the name of another metric; rename one of them")
     return {**found, **more}
 
 
 def _plain(value: Any, where: str) -> float | int | list[float | int]:
-    """A number, or a list of numbers, without the type of a library."""
+    """A number or a list of numbers as Python types; refuses anything else."""
     if isinstance(value, Tensor | np.ndarray | np.generic):
         value = value.tolist()
     numbers = value if isinstance(value, list) else [value]
@@ -60,10 +60,10 @@ def _plain(value: Any, where: str) -> float | int | list[float | int]:
 
 
 def finite(found: Line, declared: Collection[str], models: Collection[str]) -> tuple[Line, str | None]:
-    """The numbers, where others than the declared ones may be missing (None); and a declared one that is not finite.
+    """The metrics with None for undeclared values that are not finite, and the name of a declared one that is not.
 
-    A metric of a further model is declared if the metric is. What is not declared may have no value in some rounds, or
-    for some classes, as the accuracy on a class that has no test samples.
+    The metric of a further model counts as declared if the metric itself is. An undeclared metric may have no value in
+    some rounds or for some classes, such as the accuracy on a class without test samples.
     """
     names = {*declared, *(f"{model}_{name}" for model in models for name in declared)}
     out = dict(found)

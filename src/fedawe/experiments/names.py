@@ -1,9 +1,9 @@
-"""Algorithms, tasks, dynamics and partitions as people write them: `fedau:K=20`, `my.rules:Mine:beta=0.9`.
+"""Read specs of algorithms, tasks, dynamics and partitions: `fedau:K=20`, `my.rules:Mine:beta=0.9`.
 
-A name is one of this package's, one that an installed package registers through an entry point (groups
-`fedawe.algorithms`, `fedawe.tasks`, `fedawe.availability`, `fedawe.partitions`, `fedawe.trackers`), or says where to
-find the object: a module that can be imported or the path of a Python file, a colon, and the name in it. Options follow
-after a further colon.
+A name is one of this package, or one that an installed package registers through an entry point (groups
+`fedawe.algorithms`, `fedawe.tasks`, `fedawe.availability`, `fedawe.partitions`, `fedawe.trackers`), or the place of an
+object: a module that can be imported or the path of a Python file, a colon, and the name of the object in it. Options
+follow after a further colon.
 """
 
 import dataclasses
@@ -41,7 +41,7 @@ ONE: Mapping[Group, str] = {
 
 @dataclass(frozen=True)
 class Spec:
-    """An object as it was written: its name, what the name stands for, and its options as text."""
+    """A spec that was read: its name, the object of that name, and its options as text."""
 
     name: str
     target: Any
@@ -49,12 +49,12 @@ class Spec:
 
     @property
     def label(self) -> str:
-        """As in tables and folders: `fedau(K=20)`."""
-        said = ",".join(f"{key}={value}" for key, value in sorted(self.options.items()))
-        return f"{self.name}({said})" if said else self.name
+        """The label for tables and folders: `fedau(K=20)`."""
+        options = ",".join(f"{key}={value}" for key, value in sorted(self.options.items()))
+        return f"{self.name}({options})" if options else self.name
 
     def without(self, *keys: str) -> "Spec":
-        """The same without some of its options."""
+        """The same spec without some of its options."""
         return dataclasses.replace(self, options={k: v for k, v in self.options.items() if k not in keys})
 
     def parameters(self) -> dict[str, Any]:
@@ -78,13 +78,13 @@ class Spec:
                 raise UserError(f"{self.name} has no option {key!r}; it has {', '.join(known) or 'none'}")
 
     def read_options(self, *given: str) -> dict[str, Any]:
-        """The options as values of the types that the target declares; those that are `given` otherwise are refused."""
+        """The options converted to the types that the target declares; refuses options whose names are in `given`."""
         known = {name: hint for name, hint in self.parameters().items() if name not in given}
         self.check_options(known)
         return {key: _read(value, known[key], key, self.name) for key, value in self.options.items()}
 
     def build(self, **given: Any) -> Any:
-        """The object, from the options and from what is given besides."""
+        """Call the target with its options and the arguments `given`; an object that is not callable is returned."""
         if not callable(self.target):
             if self.options:
                 raise UserError(f"{self.name} is an object and takes no options; received {', '.join(self.options)}")
@@ -105,7 +105,7 @@ def registered(group: Group) -> set[str]:
 
 @functools.cache
 def _entries(group: Group, path: tuple[str, ...]) -> dict[str, EntryPoint]:
-    """What installed packages register, by name; kept for each search path, since all their metadata are read."""
+    """The entry points of a group by name; cached for each search path, as reading the metadata takes time."""
     del path
     return {each.name: each for each in entry_points(group=f"fedawe.{group}")}
 
@@ -122,25 +122,27 @@ def parse(text: str, group: Group, built_in: Mapping[str, Any]) -> Spec:
         return Spec(word, attribute(name, word), _options(options, text, f"{name}:{word}"))
     known = ", ".join([*built_in, *sorted(registered(group))])
     raise UserError(
-        f"unknown {ONE[group]} {name!r}; choose from {known}, or write where yours is, as in my_module:Name or "
-        "file.py:Name"
+        f"unknown {ONE[group]} {name!r}; choose from {known}, or name your own, as in my_module:Name or file.py:Name"
     )
 
 
 def module_from(place: str) -> types.ModuleType:
-    """The module that a dotted name or the path of a Python file stands for."""
+    """Import the module with a dotted name or the path of a Python file."""
     if not place.endswith(".py"):
         if os.getcwd() not in sys.path:
             sys.path.insert(0, os.getcwd())
         try:
             return _by_value(importlib.import_module(place))
-        except ImportError as error:
-            raise UserError(f"cannot import {place!r} ({error}); expected a module or the path of a .py file") from None
+        except UserError:
+            raise
+        except Exception as error:  # an error of a user's module, or a place that is no name of a module
+            what = str(error) if isinstance(error, ImportError) else f"{type(error).__name__}: {error}"
+            raise UserError(f"cannot import {place!r} ({what}); expected a module or the path of a .py file") from None
     path = Path(place).resolve()
     if not path.is_file():
         raise UserError(f"{place}: no such file")
     if path.stem in sys.stdlib_module_names:
-        raise UserError(f"{place}: would take the place of {path.stem}, a module of Python; rename the file")
+        raise UserError(f"{place}: has the same name as {path.stem}, a module of Python; rename the file")
     if (found := sys.modules.get(path.stem)) is not None:
         file = getattr(found, "__file__", None)
         if file is None or Path(file).resolve() != path:
@@ -151,7 +153,7 @@ def module_from(place: str) -> types.ModuleType:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = module
-    sys.path.insert(0, str(path.parent))  # the file may import what lies beside it
+    sys.path.insert(0, str(path.parent))  # the file may import other files in its folder
     try:
         spec.loader.exec_module(module)
     except UserError:
@@ -163,7 +165,7 @@ def module_from(place: str) -> types.ModuleType:
 
 
 def _by_value(module: types.ModuleType) -> types.ModuleType:
-    """Other processes and machines receive the classes of this module themselves: they may not have its file."""
+    """Have cloudpickle send the classes of a user's module by value: other processes may not be able to import it."""
     file = getattr(module, "__file__", None)
     if file is not None and "site-packages" not in file and module.__name__.partition(".")[0] != "fedawe":
         cloudpickle.register_pickle_by_value(module)
@@ -171,7 +173,7 @@ def _by_value(module: types.ModuleType) -> types.ModuleType:
 
 
 def attribute(place: str, name: str) -> Any:
-    """What a module, or a Python file, defines under a name."""
+    """The object with this name in a module or a Python file."""
     module = module_from(place)
     if not hasattr(module, name):
         found = [each for each in vars(module) if not each.startswith("_")]
@@ -199,7 +201,7 @@ def _options(text: str, whole: str, name: str) -> dict[str, str]:
 
 
 def _words(text: str) -> list[str]:
-    """The options, apart from commas that stand in parentheses: an option may be an object with options of its own."""
+    """Split options at commas, except in parentheses, where an option has options of its own: `rule=fedau(K=20)`."""
     words, depth = [""], 0
     for letter in text:
         depth += (letter == "(") - (letter == ")")
@@ -211,7 +213,7 @@ def _words(text: str) -> list[str]:
 
 
 def nested(text: str) -> str:
-    """An object inside of another, `fedau(K=20)`, as it is written outside: `fedau:K=20`.
+    """A spec inside an option, `fedau(K=20)`, in the usual form `fedau:K=20`.
 
     >>> nested("fedau(K=20)"), nested("fedau")
     ('fedau:K=20', 'fedau')
@@ -223,17 +225,17 @@ def nested(text: str) -> str:
 def _hints(thing: Any) -> dict[str, Any]:
     try:
         return get_type_hints(thing)
-    except Exception:  # whatever a user's annotations do when they are evaluated
+    except Exception:  # evaluating a user's annotations may raise anything
         return {}
 
 
 def _of_default(default: Any) -> Any:
-    """The type of an option that has no annotation: that of its default."""
+    """The type of an option without an annotation: that of its default, or text."""
     return type(default) if isinstance(default, bool | int | float | str) else str
 
 
 def _read(text: str, hint: Any, key: str, name: str) -> Any:
-    """The text as the first of the types that takes it."""
+    """The text converted to the first type of a type hint to which it can be converted."""
     kinds = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
     for kind in kinds:
         if kind is type(None) and text.lower() == "none":

@@ -34,8 +34,6 @@ class Results:
         known = list(Choice.__dataclass_fields__)
         if unknown := sorted(set(choice) - set(known)):
             raise UserError(f"unknown option {unknown[0]!r}; expected {', '.join(known)}")
-        if "algorithms" in choice:
-            choice["algorithms"] = tuple(choice["algorithms"])
         return compare(self.runs, Choice(**choice))
 
     def table(self, metric: str | None = None, baseline: str | None = None, **choice: Any) -> Table:
@@ -43,7 +41,7 @@ class Results:
         return summary_table(self.compare(metric=metric, baseline=baseline, **choice))
 
     def difference(self, a: str, b: str, metric: str | None = None, **choice: Any) -> Difference:
-        """a minus b, paired by seed, with its 95 % interval; its text says what that means."""
+        """a minus b, paired by seed, with its 95 % interval; printed, it says which of the two is better."""
         from fedawe.report.words import versus
 
         found = self.compare(metric=metric, **choice)
@@ -56,13 +54,13 @@ class Results:
         return replace(d, text=versus(found.metric, ours, theirs, d))
 
     def frame(self) -> "pandas.DataFrame":
-        """All evaluations as a DataFrame with one row for each, and with what the run was made from.
+        """All evaluations as a DataFrame: one row for each, with its metrics and the settings of its run.
 
-        Runs that are not complete are in it as far as they went (`finished` is False, `status` says why).
+        The evaluations of incomplete runs are included (`finished` is False, `status` says why).
         """
-        place = self.runs.path.resolve().name
+        name = self.runs.path.resolve().name
         problems: list[str] = []
-        found = frame([(place, self.runs, run) for run in each(self.runs, problems.append)])
+        found = frame([(name, self.runs, run) for run in each(self.runs, problems.append)])
         for problem in problems:
             warnings.warn(problem, stacklevel=2)
         return found

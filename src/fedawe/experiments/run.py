@@ -1,4 +1,4 @@
-"""One run on disk: one algorithm under one seed, resumed where it stopped, bit for bit as if it had never stopped."""
+"""A run on disk: one algorithm under one seed. A resumed run gives the same bits as one without interruption."""
 
 import hashlib
 import time
@@ -29,19 +29,19 @@ MODEL = "model.safetensors"
 
 @dataclass(frozen=True)
 class Progress:
-    """What a run has just done."""
+    """The progress of a run after a round."""
 
     label: str
     seed: int
-    rounds: int  # completed
-    of: int
-    active: int
+    rounds: int  # completed rounds
+    of: int  # rounds in all
+    active: int  # clients in the last round
     metrics: Line  # of the last evaluation
     deciding: str | None  # the name of the metric that decides
 
     @property
     def run(self) -> str:
-        """For people."""
+        """The name of the run in messages."""
         return f"{self.label}, seed {self.seed}"
 
 
@@ -50,7 +50,7 @@ Warn = Callable[[str], None]
 
 
 class Run:
-    """One algorithm under one seed."""
+    """One algorithm under one seed, in a folder."""
 
     def __init__(
         self, folder: Folder, label: str, population: Population, stacked: bool, checkpoint_every: int
@@ -82,34 +82,34 @@ class Run:
             executor=task.executor,
             executor_why=task.executor_why,
         )
-        if not type(task).__module__.startswith("fedawe."):  # of our own tasks the names of metrics tell them
+        if not type(task).__module__.startswith("fedawe."):  # for our own tasks, the names of the metrics show them
             self.header["models"] = list(further_models(self.algorithm, self.state))
 
     @property
     def name(self) -> str:
-        """For people."""
+        """The name of the run in messages."""
         return f"{self.label}, seed {self.population.seed}"
 
     @property
     def rounds(self) -> int:
-        """How many it has in the end."""
+        """The number of rounds of the complete run."""
         return self.population.trace.rounds
 
     def finished(self) -> Record | None:
-        """Its record, if there is nothing left to do."""
+        """The record, if the run has ended and its record and model are undamaged; else None."""
         file = self.path / records.NAME
         record = records.read(file) if file.exists() else None
         if record is None or record.problem or record.end is None or record.header.get("rounds") != self.rounds:
             return None
-        return record if self._continues(record) is None and self._model_is(record.end.get("model_sha256")) else None
+        return record if self._difference(record) is None and self._model_is(record.end.get("model_sha256")) else None
 
-    def _continues(self, record: Record) -> tuple[str, Any, Any] | None:
-        """Where the header of a record differs from this run's; None if this run can go on from it."""
+    def _difference(self, record: Record) -> tuple[str, Any, Any] | None:
+        """The first difference between a record's header and this run's; None if this run can continue the record."""
         before, now = ({k: v for k, v in h.items() if k not in MAY_DIFFER} for h in (record.header, self.header))
         return first_difference(before, now)
 
     def execute(self, engine: Engine, tell: Tell, warn: Warn) -> Record:
-        """Run it from where it stopped; a run that is complete is not touched."""
+        """Execute the run from its last checkpoint, or from the start; a run that has ended is not changed."""
         if (record := self.finished()) is not None:
             return record
         file = new_folder(self.path) / records.NAME
@@ -117,8 +117,8 @@ class Run:
         if file.exists():
             record = records.read(file)
             if record.problem:
-                warn(f"{record.problem}; continuing from what precedes it")
-            if record.header and (found := self._continues(record)) is not None:
+                warn(f"{record.problem}; continuing from the lines before it")
+            if record.header and (found := self._difference(record)) is not None:
                 raise UserError(f"{file} was made with {other(*found)}; choose another --out")
             lines = [line for line in record.evaluations if self.is_evaluated(line["round"])]
             done = {line["round"] for line in lines}
@@ -127,13 +127,13 @@ class Run:
                 state = resumed
                 kept += [line for line in lines if line["round"] <= state.t + 1]
         engine.use(self.population.task, self.local, self.stacked)
-        return self._go_on(file, state, kept, engine, tell)
+        return self._continue(file, state, kept, engine, tell)
 
     def _evaluations(self, rounds: int) -> list[int]:
-        """After which rounds there is an evaluation, up to `rounds`."""
+        """The rounds after which models are evaluated, up to `rounds`."""
         return [n for n in range(rounds + 1) if self.is_evaluated(n)]
 
-    def _go_on(self, file: Path, state: State, kept: list[Line], engine: Engine, tell: Tell) -> Record:
+    def _continue(self, file: Path, state: State, kept: list[Line], engine: Engine, tell: Tell) -> Record:
         began, before = time.perf_counter(), float(kept[-1].get("elapsed_seconds", 0.0))
         with records.Writer(file, kept) as writer:
 
@@ -146,7 +146,7 @@ class Run:
                 end = self._rounds(state, kept, engine, writer, write, tell)
             except Diverged as stopped:
                 end = {"status": "diverged", "message": f"{self.name}: {stopped}"}
-                checkpoint.prune(self.path, 0)  # nothing can go on from there
+                checkpoint.prune(self.path, 0)  # a diverged run cannot be continued
             write({"kind": "end", **end})
         return records.read(file)
 
@@ -181,8 +181,8 @@ class Run:
             state, n = step.state, step.t + 1
             if self.is_evaluated(n):
                 last = evaluate(n, len(step.A), step.past)
-            if n % self.checkpoint_every == 0 or n == total:  # the last one is where a longer run goes on
-                writer.sync()  # a checkpoint promises that every evaluation before it is on the disk
+            if n % self.checkpoint_every == 0 or n == total:  # an extended run continues from the last one
+                writer.sync()  # every evaluation before a checkpoint must be on the disk
                 checkpoint.save(self.path, state)
             tell(Progress(self.label, population.seed, n, total, len(step.A), last, deciding))
         x, layout = self.algorithm.model(state), population.task.layout
@@ -192,7 +192,7 @@ class Run:
         return {"status": "complete", "model_sha256": hashlib.sha256(model).hexdigest()}
 
     def _metrics(self, state: State, engine: Engine, past: Past | None) -> Line:
-        """Those of the model, of further models that the algorithm has, and diagnostics."""
+        """An evaluation: the metrics of the model and of the algorithm's further models, and diagnostics."""
         task = type(self.population.task).__name__
         out: Line = metrics.checked(engine.evaluate(self.algorithm.model(state)), self.population.task.metrics, task)
         for name, model in further_models(self.algorithm, state).items():
@@ -200,7 +200,7 @@ class Run:
             of_model = {f"{name}_{metric}": value for metric, value in found.items()}
             out = metrics.joined(out, of_model, f"{self.label}, further model {name}")
         if past is not None:
-            if not chooses(self.algorithm):  # then the active clients are not the available ones of the trace
+            if not chooses(self.algorithm):  # else the active clients are not those of the trace
                 out = metrics.joined(out, diagnostics.diagnostics(state, past), "diagnostics")
             out = metrics.joined(out, diagnostics_of(self.algorithm, state), f"{self.label}, diagnostics")
         kept, bad = metrics.finite(out, {metric.name for metric in self.metrics}, further_models(self.algorithm, state))
@@ -212,7 +212,7 @@ class Run:
         return kept
 
     def _model_is(self, sha256: str | None) -> bool:
-        """Whether the final model is the one that the record speaks of; a diverged run has none."""
+        """Whether the model file has the checksum of the record; a diverged run has neither."""
         if sha256 is None:
             return True
         file = self.path / MODEL

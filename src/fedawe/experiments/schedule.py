@@ -1,4 +1,4 @@
-"""The runs of an experiment: one after another with all cores on each, or several at once with one core each."""
+"""Execute the runs of an experiment: one after another on all cores, or several at once with one core each."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
@@ -34,7 +34,7 @@ def run_all(
     tell: Tell = lambda _: None,
     warn: Warn = lambda _: None,
 ) -> Iterator[Record]:
-    """Every algorithm under every seed; everything is checked before anything is written."""
+    """Run every algorithm under every seed; everything is checked before anything is written."""
     execution = execution or Execution()
     execution.check()
     folder = Folder(out, experiment, command)
@@ -51,7 +51,10 @@ def run_all(
 
 
 def _stacked(folder: Folder, population: Population, execution: Execution) -> bool:
-    """How clients are grouped: as before, as asked for, or as the task says; a step shows that they can be."""
+    """Whether clients are stacked: as the folder has it, as `engine` asks, or as the task decides.
+
+    One training step is made, so that a task that cannot be trained this way is found before anything is written.
+    """
     before = folder.stacked()
     asked = {"one": False, "stacked": True}.get(execution.engine)
     if before is not None and asked is not None and before != asked:
@@ -87,7 +90,7 @@ def _each(
             return
         left = []
         for run in runs:
-            record = run.finished()  # without the seconds in which a process would load its data
+            record = run.finished()  # asked here: another process would load the data first, which takes seconds
             if record is None:
                 left.append(run)
             else:
@@ -116,7 +119,7 @@ def _engine(runs: Sequence[Run], execution: Execution, cluster: RayCluster | Non
 
 @dataclass(frozen=True)
 class _Job:
-    """A run that another process makes: the experiment is the same for all, and is built once in every process."""
+    """A run for a worker process. The experiment is sent to every process only once, as it is the same for all runs."""
 
     label: str
     seed: int
@@ -125,11 +128,11 @@ class _Job:
 def _in_processes(
     folder: Folder, left: Sequence[Run], of: int, execution: Execution, tell: Tell, warn: Warn
 ) -> Iterator[Record]:
-    """`jobs` processes take the runs in turn; a run that fails does not stop the others."""
+    """Execute the runs in `jobs` processes; a run that fails does not stop the others."""
     experiment, every, stacked = folder.experiment, execution.checkpoint_every, left[0].stacked
     jobs = {_Job(run.label, run.population.seed): run for run in left}
-    headers = {job: run.header for job, run in jobs.items()}  # another process has no source code to describe
-    last: list[Population] = []  # the newest, in every process
+    headers = {job: run.header for job, run in jobs.items()}  # other processes have no source code of users' classes
+    last: list[Population] = []  # the population of the latest job of a process, for the next job
 
     def make(job: _Job, say: Callable[[Any], None]) -> None:
         if not last or last[0].seed != job.seed:
@@ -149,26 +152,26 @@ def _in_processes(
 
 
 class _Failures:
-    """The runs that failed, told together when the others are complete."""
+    """The runs that failed; they are reported together after all runs have ended."""
 
     def __init__(self, of: int) -> None:
         self.of, self.ours = of, False
         self.said: list[str] = []
 
     def add(self, name: str, said: str, ours: bool) -> None:
-        """One more; `ours` if it is a bug and not a mistake of the user."""
+        """Add a failed run; `ours` says that its error is a bug and not a mistake of the user."""
         self.said.append(f"{name}: {said}")
         self.ours = self.ours or ours
 
     def tell(self) -> None:
-        """Raise, if there were any."""
+        """Raise an error that lists the failed runs, if there are any."""
         if self.said:
             lines = [f"{len(self.said)} of {self.of} runs failed, the others are complete:", *self.said]
             raise (RuntimeError if self.ours else UserError)("\n".join(lines))
 
 
 def _passed_on(tell: Tell, warn: Warn) -> Callable[[Any], None]:
-    """Progress to one, words to the other."""
+    """A function that passes a `Progress` to `tell` and text to `warn`."""
     return lambda message: tell(message) if isinstance(message, Progress) else warn(message)
 
 
@@ -181,7 +184,7 @@ def _on_cluster(
     tell: Tell,
     warn: Warn,
 ) -> Iterator[Record]:
-    """`jobs` runs at once on whichever nodes have cores."""
+    """Execute the runs on the nodes of the cluster, `jobs` at once."""
     every, stacked = execution.checkpoint_every, left[0].stacked
     # By value: a node may not have the file in which a user's classes are.
     content = cloudpickle.dumps(folder.experiment)
@@ -210,7 +213,7 @@ def _run_there(
     say: Callable[[Any], None],
     keep: Callable[[], None],
 ) -> None:
-    """On a node: one run, on from what is in its folder."""
+    """Execute one run on a node of the cluster, continuing from the files in its folder."""
 
     def tell(progress: Progress) -> None:
         if progress.rounds % every == 0:

@@ -1,4 +1,4 @@
-"""An experiment as the command line describes it: every flag, its default, and what it means."""
+"""The settings of an experiment on the command line: every flag with its default and its help text."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,8 +9,8 @@ from fedawe.experiments.flags import File, Number, Numbers, Pair, Whole, Word, h
 Model = Literal["softmax", "mlp", "cnn", "paper", "lstm"]
 Augment = Literal["none", "image", "batch"]
 Part = Literal["train", "validation", "test"]
-STEPS = 10  # where neither steps nor epochs are given
-OWN = ("eta0", "clip_grad")  # what an algorithm may have of its own in how its clients train
+STEPS = 10  # if neither steps nor epochs are given
+OWN = ("eta0", "clip_grad")  # settings of local training that an algorithm may override, as in fedawe:eta0=0.2
 
 
 @dataclass(frozen=True)
@@ -26,14 +26,14 @@ class Settings:
     """network (default: paper, the paper's own, for sets of `fedawe data`; lstm for chars; softmax for synthetic; mlp
     for the others)"""
     image_size: Whole = None
-    """height and width to which images are shrunk by averaging; a divisor of theirs (default: as they are)"""
+    """height and width to which images are shrunk by averaging; a divisor of their size (default: not shrunk)"""
     dynamics: str = "sine"
     """stationary, staircase, sine, interleaved, markov, cyclic, outages, with options as in sine:gamma=0.2,period=40;
     the path of a recorded trace (.npz or .csv); or dynamics of your own: my.times:Weekend, times.py:Weekend"""
     p: Numbers = ()
-    """base probabilities: one for all clients or one for each (default: the paper's rule, from the labels they have)"""
+    """base probabilities: one for all clients or one for each (default: by the paper's rule from their labels)"""
     clients: Whole = None
-    """how many (default: as the data or the recorded trace says; else 100, 30 for synthetic, 2 for quadratic)"""
+    """number of clients (default: that of the data or recorded trace; else 100, 30 for synthetic, 2 for quadratic)"""
     partition: Word = None
     """natural (the data says which client has which sample), dirichlet, iid, or a function (labels, seed) of your own:
     my.parts:by_day, parts.py:by_day (default: natural where the data says it, else dirichlet)"""
@@ -42,11 +42,11 @@ class Settings:
     validation: Number = None
     """share of every client's samples that is held out, as in 0.1, to choose rates on (default: none)"""
     rounds: Whole = None
-    """how many (default 300, or as in the recorded trace); more than before extends finished runs"""
+    """number of rounds (default 300, or all of a recorded trace); a larger number than before extends finished runs"""
     round_seconds: Number = None
     """length of a round, for a recorded trace of intervals in seconds"""
     eta0: Number = None
-    """local learning rate (default 0.1; 1 for chars, 0.005 for quadratic); one algorithm's own: fedawe:eta0=0.2"""
+    """local learning rate (default 0.1; 1 for chars, 0.005 for quadratic); for one algorithm only: fedawe:eta0=0.2"""
     schedule: Literal["paper", "constant"] = "paper"
     """paper: eta0 / sqrt(t/10 + 1)"""
     steps: Whole = None
@@ -54,13 +54,13 @@ class Settings:
     epochs: Whole = None
     """passes over a client's own samples in a round, instead of steps: clients with more samples make more steps"""
     optimiser: Word = None
-    """of the clients: sgd:momentum=0.9, adam:lr=0.001, adamw:lr=0.001,weight_decay=0.1; lr is another name for eta0
+    """local optimiser: sgd:momentum=0.9, adam:lr=0.001, adamw:lr=0.001,weight_decay=0.1; lr is another name for eta0
     (default: plain SGD)"""
     choose: Word = None
     """ask only some of the available clients: uniform:k=20, longest-absent:k=20, power-of-choice:d=40,k=20, oort:k=20
     (default: all; F3AST's own is f3ast:capacity=20)"""
     aggregate: Word = None
-    """robust aggregation, in the place of the mean over the active clients: trimmed:share=0.1, median, norm-bound:c=1
+    """robust aggregation instead of the mean over the active clients: trimmed:share=0.1, median, norm-bound:c=1
     (for fedawe, fedavg and fedprox; default: the mean)"""
     batch: Whole = None
     """samples per step; a client that has fewer uses all (default 128 for sets of `fedawe data`, else 32)"""
@@ -70,16 +70,16 @@ class Settings:
     """random crops, and flips except for svhn: of each image, or of a whole batch alike as in the authors' code
     (default: image for sets of `fedawe data`, else none)"""
     clip_grad: Number = None
-    """largest norm of a stochastic gradient (default: no clip); one algorithm's own: fedawe:clip_grad=0.5"""
+    """largest norm of a stochastic gradient (default: no clip); for one algorithm only: fedawe:clip_grad=0.5"""
     precision: Literal["float32", "bfloat16"] = "float32"
     """of local training: bfloat16 rounds the operands of products in forward and backward passes (torch.autocast);
     parameters, updates and evaluations stay float32"""
     evaluate_every: int = 5
     """rounds between two evaluations"""
     evaluate_last: Pair = None
-    """as in 50 2: in the last 50 rounds also evaluate after every second round (default: not more often than before)"""
+    """as in 50 2: in the last 50 rounds, evaluate after every second round too (default: no further evaluations)"""
     evaluate_on: Annotated[tuple[Part, ...], hint, some_of(Part)] = ()
-    """train, validation, test: the parts of the data on which models are evaluated (default: all that there are)"""
+    """parts of the data on which models are evaluated: train, validation, test (default: all that the data has)"""
     evaluate_received: bool = False
     """also evaluate the mean over all clients of the model that each received last (FedAWE's model is that mean)"""
     keep_empty: bool = False

@@ -8,7 +8,7 @@ from fedawe.experiments.names import module_from
 
 
 def experiment_in(path: Path) -> Experiment:
-    """The one `Experiment` of the file; of several, the one that is called `experiment`."""
+    """The `Experiment` that the file defines; if it defines several, the one named `experiment`."""
     if path.suffix != ".py":
         raise UserError(f"{path}: expected a Python file that defines a fedawe.Experiment")
     found = {name: value for name, value in vars(module_from(str(path))).items() if isinstance(value, Experiment)}

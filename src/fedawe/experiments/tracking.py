@@ -1,8 +1,8 @@
-"""Trackers follow the records of runs: every evaluation reaches every tracker once, whatever was interrupted.
+"""Send the records of runs to trackers: every tracker receives every evaluation once, despite interruptions.
 
-The record is the truth. A run that goes on recomputes, bit for bit, what it did after its last checkpoint; a tracker
-that already has those rounds says so, and is told of the later ones only. `tracking.json` in the folder of an
-experiment holds an id, from which the ids of its runs follow, and which runs are complete in which tracker.
+A resumed run computes again, bit for bit, the rounds after its last checkpoint. A tracker that already has those rounds
+returns the last one when a run starts, and then receives only the later ones. `tracking.json` in the folder of an
+experiment has an id, from which the ids of its runs follow, and says which runs are complete in which tracker.
 """
 
 import hashlib
@@ -25,11 +25,11 @@ NAME = "tracking.json"
 
 @dataclass
 class _Followed:
-    """How far one tracker is with one run."""
+    """One tracker and one run, with the newest round that was sent."""
 
     tracker: Tracker
     run: TrackedRun
-    last: int = -1  # the newest round that it has
+    last: int = -1  # the newest round that the tracker has
     failed: bool = False
 
 
@@ -39,10 +39,10 @@ class Tracking:
     def __init__(self, out: Path, trackers: Sequence[Tracker], is_evaluated: Callable[[int], bool], warn: Warn) -> None:
         self.out, self.trackers, self.is_evaluated, self.warn = out, trackers, is_evaluated, warn
         self.open: dict[tuple[str, int], list[_Followed]] = {}
-        self._said: dict[str, Any] | None = None  # what tracking.json says, once it was read
+        self._said: dict[str, Any] | None = None  # the content of tracking.json, once it was read
 
     def telling(self, tell: Tell) -> Tell:
-        """Follow a run whenever it tells of its progress."""
+        """The function `tell`, extended so that it also sends new evaluations to the trackers."""
 
         def told(progress: Progress) -> None:
             self._heard(progress)
@@ -51,7 +51,7 @@ class Tracking:
         return told if self.trackers else tell
 
     def ended(self, record: Record) -> None:
-        """A run is complete, perhaps since long ago, or has diverged."""
+        """Send the rest of a run that is complete or has diverged, perhaps in an earlier call."""
         if not self.trackers or record.end is None:
             return
         key = str(record.header["label"]), int(record.header["seed"])
@@ -63,7 +63,7 @@ class Tracking:
                 self._complete(each, record)
 
     def close(self) -> None:
-        """Whatever has not ended is told to be interrupted."""
+        """Report the runs that have not ended as unfinished."""
         for each in (each for followed in self.open.values() for each in followed):
             self._call(each, each.tracker.finished, "unfinished")
         self.open.clear()
@@ -72,7 +72,7 @@ class Tracking:
         key, line = (progress.label, progress.seed), progress.metrics
         if key not in self.open:
             record = self._record(*key)
-            if record is not None:  # a cluster sends the files of a run from time to time
+            if record is not None:  # it may be missing: a cluster sends the files of a run only from time to time
                 self.open[key] = self._begin(record)
                 for each in self.open[key]:
                     self._send(each, record.evaluations)
@@ -81,7 +81,7 @@ class Tracking:
                 self._send(each, [line] if line["round"] == self._due(each.last) else self._lines(*key))
 
     def _due(self, last: int) -> int:
-        """The next evaluation after one."""
+        """The number of the first evaluated round after `last`."""
         n = last + 1
         while not self.is_evaluated(n):
             n += 1
@@ -97,7 +97,7 @@ class Tracking:
         return [] if record is None else record.evaluations
 
     def _begin(self, record: Record) -> list[_Followed]:
-        """Every tracker for which this run is not complete says how far it is."""
+        """Start the run in every tracker in which it is not complete; each returns the last round that it has."""
         said, header = self._file(), record.header
         name = f"{said['id']} {header['label']} {header['seed']}"
         run = TrackedRun(self.out, hashlib.sha256(name.encode()).hexdigest()[:16], header)
@@ -117,7 +117,7 @@ class Tracking:
                 self._call(each, each.tracker.evaluated, line["round"], line)
 
     def _call(self, each: _Followed, method: Callable[..., Any], *arguments: Any) -> Any:
-        """What a tracker raises does not stop the run, whose record is complete in any case."""
+        """Call a method of a tracker. An exception in it becomes a warning and does not stop the run."""
         if each.failed:
             return None
         try:
@@ -126,8 +126,8 @@ class Tracking:
             each.failed = True
             name, said = type(each.tracker).__name__, f"{type(error).__name__}: {brief(error)}"
             self.warn(
-                f"{name} failed on {each.run.name} ({said}) and is told no more of it now; the record is not affected, "
-                "and the same command again sends the rest"
+                f"{name} failed on {each.run.name} ({said}) and receives no more of this run now; the record is not "
+                "affected, and the same command again sends the rest"
             )
             return None
 
@@ -141,7 +141,7 @@ class Tracking:
         write_atomically(self.out / NAME, head_content(said))
 
     def _file(self) -> dict[str, Any]:
-        """What `tracking.json` says; written before any tracker is told of a run."""
+        """The content of `tracking.json`, which is written before anything is sent to a tracker."""
         if self._said is None:
             path = self.out / NAME
             self._said = read_head(path) if path.exists() else None
@@ -154,6 +154,6 @@ class Tracking:
 
 
 def _end(record: Record) -> str:
-    """How a record ends; another one if the run was extended."""
+    """The status and last round of a record, which change if the run is extended."""
     last = record.evaluations[-1]["round"] if record.evaluations else -1
     return f"{record.status} {last}"

@@ -1,4 +1,4 @@
-"""Several runs at once, each in one of a few processes; one that is killed costs the run it was at one try."""
+"""Jobs in several processes at once. A job whose process was killed is tried once more in another process."""
 
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -12,7 +12,7 @@ import cloudpickle
 from fedawe.core.errors import UserError
 from fedawe.training.engines.start import context, start
 
-TRIES = 2  # of a job whose process was killed
+TRIES = 2  # how often a job is started, if its process is killed each time
 Say = Callable[[Any], None]
 J = TypeVar("J")
 
@@ -34,9 +34,10 @@ class _Worker:
 
 
 def at_once(function: Callable[[J, Say], Any], jobs: Sequence[J], processes: int, hear: Say) -> Iterator[Outcome[J]]:
-    """function(job, say) for all jobs, as they end; what they say goes to `hear`.
+    """Call function(job, say) for every job and yield the outcomes in the order in which the jobs end.
 
-    The function is sent by value, so that it may use classes of a script or of a file that cannot be imported.
+    Whatever a job passes to `say` is passed to `hear` in this process. The function is pickled by value, so that it
+    may use classes of a script or of a file that cannot be imported.
     """
     content = cloudpickle.dumps(function)
     waiting, tries, left = list(jobs), {id(job): 0 for job in jobs}, len(jobs)
@@ -44,20 +45,20 @@ def at_once(function: Callable[[J, Say], Any], jobs: Sequence[J], processes: int
     try:
         while left:
             for worker in [each for each in workers if each.job is None and not each.process.is_alive()]:
-                _remove(worker, workers)  # it was killed while it had nothing to do, which costs no run a try
+                _remove(worker, workers)  # killed while idle: no job has lost a try
             while waiting and len(workers) < min(processes, left):
                 workers.append(_started(content))
             for worker in workers:
                 if worker.job is None and waiting:
                     worker.job = waiting.pop(0)
-                    with suppress(OSError):  # it has just been killed, which is noticed below
+                    with suppress(OSError):  # the process was just killed; `recv_bytes` below fails too
                         worker.pipe.send_bytes(cloudpickle.dumps(worker.job))
             ready = wait([worker.pipe for worker in workers if worker.job is not None])
             for worker in [each for each in workers if each.pipe in ready]:
                 job = worker.job
                 try:
                     kind, said = cloudpickle.loads(worker.pipe.recv_bytes())
-                except (EOFError, OSError):  # it was killed; another takes its place
+                except (EOFError, OSError):  # the process was killed; a new one replaces it
                     _remove(worker, workers)
                     tries[id(job)] += 1
                     if tries[id(job)] < TRIES:
@@ -74,13 +75,13 @@ def at_once(function: Callable[[J, Say], Any], jobs: Sequence[J], processes: int
         for worker in workers:
             if worker.job is not None:
                 worker.process.terminate()
-            worker.pipe.close()  # an idle process reads the end of its jobs, and leaves
+            worker.pipe.close()  # an idle process reads an end of file and exits
         for worker in workers:
             worker.process.join()
 
 
 def _remove(worker: _Worker, workers: list[_Worker]) -> None:
-    """A process that has ended."""
+    """Remove a worker whose process has ended."""
     workers.remove(worker)
     worker.pipe.close()
     worker.process.join()
@@ -94,7 +95,7 @@ def _started(content: bytes) -> _Worker:
 
 
 def _serve(pipe: Connection, content: bytes) -> None:
-    """Another process: one job after another, until there are no more."""
+    """The main function of a worker process: does jobs until the pipe is closed."""
 
     def answer(kind: str, said: Any) -> None:
         pipe.send_bytes(cloudpickle.dumps((kind, said)))

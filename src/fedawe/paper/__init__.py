@@ -1,4 +1,4 @@
 """The paper's tables and figures: presets, published numbers, and one function per table or figure.
 
-`items.ITEMS` names them. A table is a function: experiments in, table out.
+`items.ITEMS` lists them by name. Each is a function from experiments to a table or figure.
 """

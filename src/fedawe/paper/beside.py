@@ -1,4 +1,4 @@
-"""Accuracies beside the paper's: paper, here, difference."""
+"""Tables of accuracies in the paper and in our runs, with the differences."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,27 +14,27 @@ from fedawe.results.tables import MISSING, Cell, Column, Table
 
 @dataclass(frozen=True)
 class Setting:
-    """One setting of a table: where the paper has it, and what was found here."""
+    """One setting of a table: its place in the paper, and the accuracies of our runs."""
 
     title: str
     table: str
-    place: tuple[str, ...]  # in the published table
+    place: tuple[str, ...]  # keys in the published table
     train: Found
     test: Found
 
     @classmethod
     def of(cls, ran: Ran, table: str, place: tuple[str, ...], evaluate: Evaluate) -> "Setting":
-        """From the runs of an experiment."""
+        """The setting of an experiment that was run."""
         train, test = (ran.percent(f"{part}_accuracy", evaluate) for part in ("train", "test"))
         return cls(ran.planned.title, table, place, train, test)
 
     def theirs(self, name: str, part: str) -> Accuracy | None:
-        """The paper's."""
+        """The accuracy of an algorithm in the paper, if it has one."""
         return accuracy(self.table, *self.place, algorithm=name, part=part)
 
 
 def side_by_side(name: str, caption: str, settings: Sequence[Setting], algorithms: Sequence[str]) -> Table:
-    """A row per setting and algorithm: test and train, each in the paper, here, and the difference."""
+    """A row per setting and algorithm: test and train accuracy, each in the paper and here, with the difference."""
     heads = [
         Column("setting", ("setting",), numeric=False),
         Column("algorithm", ("algorithm",), numeric=False),
@@ -70,5 +70,5 @@ def _three(paper: Accuracy | None, ours: BySeed, best: bool) -> list[Cell]:
 
 
 def text_cell(text: str) -> Cell:
-    """A cell of words."""
+    """A cell of text."""
     return Cell(text, (text,))

@@ -1,4 +1,4 @@
-"""How long runs will take: a few timed steps and one evaluation, times what there is to do."""
+"""Estimate how long runs will take, from the measured time of a training step and of an evaluation."""
 
 import time
 from collections.abc import Iterable
@@ -18,17 +18,17 @@ from fedawe.training.shares import STACK
 
 @dataclass(frozen=True)
 class Estimate:
-    """One folder: runs that are complete, runs in all, and seconds that the rest will take on one core."""
+    """The estimate of one folder: runs that have ended, runs in all, and seconds for the rest on one core."""
 
     planned: Planned
     complete: int
     total: int
-    seconds: float | None  # None where the data is missing
-    problem: str = ""  # why
+    seconds: float | None  # None if the experiment cannot be built, for instance because data is missing
+    problem: str = ""  # the reason
 
 
 def complete(folder: Path, planned: Planned) -> int:
-    """How many runs of the experiment have ended."""
+    """The number of runs of the experiment that have ended."""
     found = 0
     for variant in planned.variants:
         for seed in planned.seeds:
@@ -38,10 +38,10 @@ def complete(folder: Path, planned: Planned) -> int:
 
 
 def estimates(folder: Path, planned: Iterable[Planned]) -> list[Estimate]:
-    """For every experiment; the first seed stands for all. What lacks its data is listed without a time."""
+    """The estimates of all experiments, from the first seed of each. Without its data, an experiment has no time."""
     speeds: dict[Settings, tuple[float, float]] = {}
     out = []
-    keep_freed_memory()  # as runs do
+    keep_freed_memory()  # as for runs
     with one_thread():
         for each in planned:
             done, total = complete(folder, each), len(each.variants) * len(each.seeds)
@@ -54,7 +54,7 @@ def estimates(folder: Path, planned: Iterable[Planned]) -> list[Estimate]:
 
 
 def _one(planned: Planned, speeds: dict[Settings, tuple[float, float]]) -> float:
-    """Seconds of one run on one core."""
+    """The seconds of one run on one core."""
     settings = planned.settings
     experiment = planned.experiment()
     population = experiment.population(planned.seeds[0])
@@ -65,12 +65,12 @@ def _one(planned: Planned, speeds: dict[Settings, tuple[float, float]]) -> float
         speeds[alike] = _speed(experiment, population)
     a_step, an_evaluation = speeds[alike]
     evaluations = sum(experiment.is_evaluated(n) for n in range(population.trace.rounds + 1))
-    models = 2 if settings.evaluate_received else 1.1  # FedAWE has two
+    models = 2 if settings.evaluate_received else 1.1  # FedAWE evaluates two, all others one
     return float(population.trace.on.sum()) * (settings.steps or STEPS) * a_step + evaluations * models * an_evaluation
 
 
 def _speed(experiment: Experiment, population: Population) -> tuple[float, float]:
-    """Seconds of a step of one client, and of an evaluation."""
+    """The seconds of a step of one client, and of an evaluation."""
     local, task, seed = experiment.local_of(next(iter(experiment.algorithms))), population.task, population.seed
     step = seconds_per_client(task, local, seed, STACK if task.stacked else 1)
     x = task.initial(seed)

@@ -1,8 +1,8 @@
-"""Figure 2: where two clients with the optima 0 and 100 end up, for every pair of probabilities.
+"""Figure 2: the final model of two clients with the optima 0 and 100, for every pair of probabilities.
 
-For FedAvg the expected end is known in closed form: its distance from the mean 50 is 50 |p1 - p2| / (p1 + p2 - p1 p2).
-FedAWE's model x-bar is unbiased for every pair. The runs here are real ones, of the same Algorithm objects as
-everywhere; their mean over rounds has a Monte Carlo error, which is stated: FedAvg's exactly, FedAWE's estimated.
+For FedAvg its expectation has a closed form: the distance from the mean 50 is 50 |p1 - p2| / (p1 + p2 - p1 p2).
+FedAWE's model x-bar is unbiased for every pair. Both are simulated with the Algorithm objects of this package. The mean
+over rounds has a Monte Carlo error, which is computed exactly for FedAvg and estimated for FedAWE.
 """
 
 from collections.abc import Iterator
@@ -19,8 +19,8 @@ from fedawe.core.rng import rng
 
 OPTIMA = (0.0, 100.0)
 MEAN = 50.0
-STEP = 0.05  # the share of the way to its own optimum that a client goes in a round: s steps of rate eta_l in one
-PARTS = 20  # of the second half of a run, for the standard error of FedAWE's mean
+STEP = 0.05  # part of the distance to its own optimum that a client covers in a round, for all its local steps
+PARTS = 20  # parts of the second half of a run, for the standard error of FedAWE's mean
 
 
 def closed_form(p1: Array, p2: Array) -> Array:
@@ -33,7 +33,7 @@ def closed_form(p1: Array, p2: Array) -> Array:
 
 
 def standard_error(p1: float, p2: float, rounds: int) -> float:
-    """Of the mean of FedAvg's model over that many rounds, once the start is forgotten.
+    """The standard error of the mean of FedAvg's model over this many rounds, in the stationary state.
 
     With b = STEP, q = P(a client is active) and u the mean optimum of the active clients: x' - Ex = (1 - b)(x - Ex) +
     b (u - Ex) in such a round and x' = x otherwise, so Var x = b E[(u - Ex)^2; a client is active] / (q (2 - b)), and
@@ -68,7 +68,7 @@ class Cell:
 
 
 def probabilities(cells: int) -> Array:
-    """`cells` values up to 1; 0 is omitted, where no client is ever active.
+    """`cells` values up to 1, without 0, with which no client is ever active.
 
     >>> probabilities(4).tolist()
     [0.25, 0.5, 0.75, 1.0]
@@ -77,14 +77,14 @@ def probabilities(cells: int) -> Array:
 
 
 def heat_map(cells: int, rounds: int, seed: int = 0) -> Iterator[Cell]:
-    """Every pair of `cells` x `cells` probabilities, row by row."""
+    """The results for all pairs of `cells` x `cells` probabilities, row by row."""
     values = probabilities(cells).tolist()
     for row, p1 in enumerate(values):
         for column, p2 in enumerate(values):
             own = int(rng(seed, "pair", row, column).integers(2**31))  # pairs are independent of each other
             trace = Trace.draw(Stationary(), np.array([p1, p2]), rounds, own)
             fedavg, fedawe = _second_half(FedAvg(), trace), _second_half(FedAWE(), trace)
-            # Rounds of FedAWE's x-bar make up for each other, so its error is smaller than what its parts suggest.
+            # Deviations of FedAWE's x-bar in successive parts partly cancel, so the estimated error is too large.
             parts = np.array([part.mean() for part in np.array_split(fedawe, PARTS)])
             error = float(parts.std(ddof=1) / PARTS**0.5)
             exact = standard_error(p1, p2, len(fedavg))
@@ -98,7 +98,7 @@ def _second_half(algorithm: Algorithm[Any], trace: Trace) -> Array:
     models = np.empty(trace.rounds)
     for t in range(trace.rounds):
         A = trace.active(t)
-        G = STEP * (algorithm.start(state, A) - optima[A])  # the way towards one's own optimum   [k, 1]
+        G = STEP * (algorithm.start(state, A) - optima[A])  # towards the client's own optimum   [k, 1]
         state = algorithm.aggregate(state, t, A, G)
         models[t] = float(algorithm.model(state))
     return models[trace.rounds // 2 :]

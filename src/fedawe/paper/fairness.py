@@ -1,8 +1,8 @@
-"""Does FedAWE still win when everyone is treated alike?
+"""Is FedAWE still the most accurate if all algorithms are treated alike?
 
-On the same traces: with the paper's learning rates, with equal ones and with those found for each; when only FedAWE,
-nobody or everybody is clipped; when every method is evaluated at the same kind of average; and how much of what sets
-FedAWE apart from FedAvg is averaging, how much gossip, echo and clip.
+All runs have the same traces: with the paper's learning rates, with equal ones and with those searched for each
+algorithm; with a clip for FedAWE only, for none and for all. Every method is evaluated with the same kind of model. A
+last table shows what averaging, gossip, echo and clip contribute to the difference between FedAWE and FedAvg.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ MEANING = {
 
 
 def fairness(plan: Plan, ran: Sequence[Ran]) -> Outcome:
-    """One table for each protocol, and one that takes FedAWE apart; what they say."""
+    """A table for each protocol, one for the parts of FedAWE, and sentences about them."""
     (every,) = ran
     tables, words = [], []
     for number, (title, variants) in enumerate(plan.protocols().items(), 1):
@@ -41,7 +41,7 @@ def fairness(plan: Plan, ran: Sequence[Ran]) -> Outcome:
 def _protocol(
     name: str, title: str, variants: Sequence[Variant], values: Mapping[Evaluate, Found], worst: Found
 ) -> Table:
-    """Rows: algorithms; columns: each kind of evaluation, and FedAWE's lead; the worst class."""
+    """A row per algorithm; columns for each kind of evaluation with FedAWE's leads, and for the worst class."""
     heads = [Column("algorithm", ("algorithm",), numeric=False), Column("eta0, eta_g", ("eta0", "eta_g"))]
     for kind in EVALUATIONS:
         heads.append(Column(kind, (f"{kind}", f"{kind}_std"), note=MEANING[kind]))
@@ -61,7 +61,7 @@ def _protocol(
 
 
 def _parts(plan: Plan, ran: Ran) -> Table:
-    """From FedAvg's last model to FedAWE's x-bar in steps."""
+    """The steps from FedAvg's last model to FedAWE's x-bar, with the difference that each makes."""
 
     def of(variant: Variant, kind: Evaluate) -> BySeed:
         return ran.percent("test_accuracy", kind, [variant]).get(variant.name, {})
@@ -91,6 +91,6 @@ def _parts(plan: Plan, ran: Ran) -> Table:
 
 
 def _minus(values: BySeed, other: BySeed) -> Cell:
-    """A paired difference, not corrected: the steps are not a family of tests."""
+    """A cell with a paired difference; its p-value is not corrected, since the steps are not a family of tests."""
     difference = paired(values, other) if values and other else None
     return lead_cell(None if difference is None else Lead(difference, p_value(values, other)))

@@ -1,4 +1,4 @@
-"""Figure 2 and its numbers: Example 1 for every pair of probabilities."""
+"""Figure 2 and its numbers: the paper's Example 1 for every pair of probabilities."""
 
 from collections.abc import Sequence
 
@@ -14,7 +14,7 @@ from fedawe.results import tables
 
 
 def fig2(plan: Plan, _: Sequence[Ran]) -> Outcome:
-    """The heat maps, their numbers, and whether they agree with the closed form."""
+    """The heat maps, their numbers, and sentences on whether they agree with the closed form."""
     cells = list(heat_map(plan.preset.figure2_cells, plan.preset.figure2_rounds))
     errors = [abs(abs(cell.fedavg - MEAN) - cell.exact) for cell in cells]
     within = sum(error <= 3 * cell.fedavg_error + 1e-9 for error, cell in zip(errors, cells, strict=True))
@@ -30,7 +30,7 @@ def fig2(plan: Plan, _: Sequence[Ran]) -> Outcome:
 
 
 def numbers(cells: Sequence[Cell]) -> tables.Table:
-    """A row per pair."""
+    """The numbers of the heat maps, one row per pair of probabilities."""
     names = ("p1", "p2", "fedavg", "fedavg_error", "closed_form_distance", "fedawe", "fedawe_error")
     rows = tuple(
         tuple(
@@ -44,7 +44,7 @@ def numbers(cells: Sequence[Cell]) -> tables.Table:
 
 
 def figure2(cells: Sequence[Cell]) -> Figure:
-    """Heat maps over (p1, p2): FedAvg run, FedAvg in closed form, FedAWE run."""
+    """Heat maps over (p1, p2): runs of FedAvg, its closed form, and runs of FedAWE."""
     side = round(len(cells) ** 0.5)
     panels = {
         "FedAvg, run": [abs(cell.fedavg - MEAN) for cell in cells],

@@ -35,12 +35,12 @@ TITLES = {
 
 
 def fig3(plan: Plan, ran: Sequence[Ran]) -> Outcome:
-    """How p and gamma matter for FedAvg."""
+    """Figure 3: FedAvg for several p and γ, as a table, a figure and sentences."""
     return Outcome((table3(plan, ran),), (("fig3", figure3(ran)),), _changes(ran))
 
 
 def table3(plan: Plan, ran: Sequence[Ran]) -> Table:
-    """Test accuracy of FedAvg: a row for each p that all clients share, a column for each gamma."""
+    """Test accuracy of FedAvg: a row for each p, the same for all clients, and a column for each γ."""
     by_title = {each.planned.title: each for each in ran}
     heads = (Column("p", ("p",)), *(Column(f"γ = {gamma:g}", (f"{gamma:g}", f"{gamma:g}_std")) for gamma in FIGURE3[1]))
     rows = []
@@ -52,7 +52,10 @@ def table3(plan: Plan, ran: Sequence[Ran]) -> Table:
 
 
 def _changes(ran: Sequence[Ran]) -> tuple[str, ...]:
-    """For each p, the paired difference that the largest gamma makes; the paper's text names that of the least p."""
+    """For each p, a sentence on the paired difference between the largest and the least γ.
+
+    The paper's text gives this difference for the least p.
+    """
     by_title, said = {each.planned.title: each for each in ran}, []
     least, largest = FIGURE3[1][0], FIGURE3[1][-1]
     for p in FIGURE3[0]:
@@ -68,7 +71,7 @@ def _changes(ran: Sequence[Ran]) -> tuple[str, ...]:
 
 
 def figure3(ran: Sequence[Ran]) -> Figure:
-    """Train and test accuracy of FedAvg against gamma, one curve for each p that all clients share."""
+    """Train and test accuracy of FedAvg against γ, one curve for each p, the same for all clients."""
     by_title = {each.planned.title: each for each in ran}
     with figure(2.3, columns=2, sharey=True) as (made, axes):
         for ax, part in zip(axes, ("train", "test"), strict=True):
@@ -79,7 +82,7 @@ def figure3(ran: Sequence[Ran]) -> Figure:
                     means.append(np.mean(values) if values else np.nan)
                     stds.append(np.std(values, ddof=1) if len(values) > 1 else 0.0)
                 colour = (0.84 * shade, 0.37 * shade, 0.75 * (1 - shade))
-                x = np.array(FIGURE3[1]) + 0.012 * (place - 1.5)  # side by side, so that all bars are seen
+                x = np.array(FIGURE3[1]) + 0.012 * (place - 1.5)  # shifted, so that error bars do not hide each other
                 ax.errorbar(x, means, stds, marker="o", markersize=3, capsize=2, color=colour, label=f"p = {p:g}")
             ax.set(xlabel="γ", title=f"{part} accuracy (%)", xticks=FIGURE3[1])
         made.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
@@ -91,20 +94,20 @@ def _windows(ran: Ran | None, name: str) -> BySeed:
 
 
 def fig4(plan: Plan, _: Sequence[Ran]) -> Outcome:
-    """A partition: who has how much of which class."""
+    """Figure 4: a partition."""
     data = "cifar10" if "cifar10" in plan.datasets else plan.first
     made = partition_figure(_clients(plan, data, 20))
     return Outcome(figures=(("fig4", made),) if made is not None else ())
 
 
 def fig5(plan: Plan, _: Sequence[Ran]) -> Outcome:
-    """The base probabilities."""
+    """Figure 5: the base probabilities."""
     made = probability_figure(_clients(plan, plan.first, plan.preset.settings.clients or 100))
     return Outcome(figures=(("fig5", made),) if made is not None else ())
 
 
 def _clients(plan: Plan, data: str, clients: int) -> RunSet:
-    """Only a partition and its probabilities, without runs."""
+    """A partition and its base probabilities, without runs."""
     changes = {"clients": clients, "rounds": 1, "keep_empty": True, "data": plan.data}
     population = experiment_of(plan.preset.on(data, "stationary", **changes)).population(0)
     sizes, frequencies = population.task.sizes, population.task.frequencies
@@ -113,7 +116,7 @@ def _clients(plan: Plan, data: str, clients: int) -> RunSet:
 
 
 def fig6(_: Plan, __: Sequence[Ran]) -> Outcome:
-    """The four dynamics."""
+    """Figure 6: the four dynamics."""
     return Outcome(figures=(("fig6", figure6()),))
 
 
@@ -136,7 +139,7 @@ def figure6(rounds: int = 80, seed: int = 1) -> Figure:
                 active = np.flatnonzero(trace.on[:, row])
                 bottom.eventplot(active, lineoffsets=row, linelengths=0.8, linewidths=1.2, colors=colour)
             top.set(title=TITLES[name], ylim=(-0.02, 1), xlim=(-0.5, rounds - 0.5))
-            bottom.set_ylim(-0.6, 2.6)  # the same for all, though a client may never be available
+            bottom.set_ylim(-0.6, 2.6)  # the same for all panels, even if a client is never available
             bottom.set_yticks(range(3), [str(chance) for chance in SHOWN])
             bottom.grid(visible=False)
         made.legend(*axes[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
@@ -146,7 +149,7 @@ def figure6(rounds: int = 80, seed: int = 1) -> Figure:
 
 
 def fig7(plan: Plan, ran: Sequence[Ran]) -> Outcome:
-    """Training curves under sine."""
+    """Figure 7: training curves under sine."""
     return Outcome(figures=(("fig7", figure7(ran, plan.readings.evaluate)),))
 
 
@@ -171,7 +174,7 @@ def figure7(ran: Sequence[Ran], evaluate: Evaluate = "mean") -> Figure:
                 ax.margins(x=0)
                 ax.set_title(f"{each.planned.data}, {'FedAWE smoothed' if smooth else 'raw'}", loc="left")
             row[0].set(ylabel=loss.replace("_", " "), yscale="log")
-            # Named where labels have room: 0.8, 0.9 and 1 would stand on each other.
+            # Ticks only at 1, 2 and 5, because the labels of 0.8, 0.9 and 1 would overlap.
             row[0].yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
             row[0].yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
             row[0].yaxis.set_minor_locator(NullLocator())
@@ -184,12 +187,12 @@ def figure7(ran: Sequence[Ran], evaluate: Evaluate = "mean") -> Figure:
 
 
 def _complete(ran: Ran) -> dict[str, list[RunResult]]:
-    """The complete runs of the algorithms of figure 7, as far as there are any."""
+    """The complete runs of the algorithms of figure 7, by algorithm."""
     found = {kind: ran.planned.variant(kind) for kind in ("fedawe", "fedavg", "mifa")}
     return {kind: ran.complete(variant) for kind, variant in found.items() if variant is not None}
 
 
 def _loss(ran: Ran) -> str:
-    """That of the training data, or of the test data where no run was evaluated on the training data."""
+    """The name of the loss on the training data, or on the test data if no run was evaluated on the training data."""
     lines = [line for runs in _complete(ran).values() for run in runs for line in run.record.evaluations[:1]]
     return "test_loss" if lines and not any("train_loss" in line for line in lines) else "train_loss"

@@ -1,4 +1,4 @@
-"""What the runs of a planned experiment say: window means in percent, by algorithm and seed."""
+"""Read the runs of a planned experiment: window means in percent, by algorithm and seed."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,28 +19,28 @@ Found = Mapping[str, BySeed]  # by algorithm
 
 @dataclass(frozen=True)
 class Ran:
-    """A planned experiment and its runs, as far as there are any."""
+    """A planned experiment and its runs, or None if it has not begun."""
 
     planned: Planned
     runs: RunSet | None
 
     @classmethod
     def below(cls, folder: Path, planned: Iterable[Planned]) -> "list[Ran]":
-        """What lies in the folders of the experiments."""
+        """Read the runs of all planned experiments from their folders below `folder`."""
         begun = [(each, (folder / each.folder / "experiment.json").exists()) for each in planned]
         return [cls(each, load(folder / each.folder) if there else None) for each, there in begun]
 
     def complete(self, variant: Variant) -> list[RunResult]:
-        """Its complete runs with the seeds that are planned."""
+        """The complete runs of a variant with the planned seeds."""
         runs = self.runs.complete(variant.label) if self.runs is not None else []
         return [run for run in runs if run.seed in self.planned.seeds]
 
     def percent(self, name: str, evaluate: Evaluate = "mean", variants: Sequence[Variant] | None = None) -> Found:
-        """The window means of a metric, of these variants or of all that are planned."""
+        """The window means of a metric in percent, for these variants or for all that are planned."""
         return self._of(variants, lambda variant: metric_of(name, evaluate, variant.name))
 
     def worst_class(self, variants: Sequence[Variant] | None = None) -> Found:
-        """Test accuracy on the class that fares worst, where a bias shows first; of each method's own model."""
+        """Test accuracy of each method's own model on its worst class, which shows a bias most clearly."""
         return self._of(variants, lambda _: "test_accuracy_by_class")
 
     def _of(self, variants: Sequence[Variant] | None, metric: Callable[[Variant], str]) -> Found:
@@ -54,10 +54,10 @@ class Ran:
 
 
 def metric_of(name: str, evaluate: Evaluate, algorithm: str) -> str:
-    """What records call a metric of the model that is to be evaluated.
+    """The name in records of a metric of the model that is to be evaluated.
 
-    An algorithm whose own model is the received mean says what its last aggregate is worth; that of the others is
-    their own model.
+    FedAWE's own model is the mean of the models received, and its last aggregate is a further model. The own model of
+    the other algorithms is the last aggregate, and the mean of the models received is a further model.
 
     >>> [metric_of("test_loss", kind, name) for kind in ("latest", "received") for name in ("fedawe", "fedavg")]
     ['latest_test_loss', 'test_loss', 'test_loss', 'received_test_loss']
@@ -67,12 +67,12 @@ def metric_of(name: str, evaluate: Evaluate, algorithm: str) -> str:
 
 
 def means(found: Found) -> dict[str, float]:
-    """Over seeds."""
+    """The means over seeds, by algorithm."""
     return {name: float(np.mean(list(values.values()))) for name, values in found.items()}
 
 
 def spread(values: BySeed, best: bool = False) -> Cell:
-    """mean ± standard deviation."""
+    """A cell with mean ± standard deviation over seeds."""
     if not values:
         return Cell(MISSING, (None, None))
     numbers = list(values.values())
@@ -82,6 +82,6 @@ def spread(values: BySeed, best: bool = False) -> Cell:
 
 
 def is_best(found: Found, name: str) -> bool:
-    """Whether it has the highest mean."""
+    """Whether the algorithm has the highest mean."""
     all_means = means(found)
     return name in all_means and all_means[name] == max(all_means.values())

@@ -16,7 +16,7 @@ from fedawe.paper.table8 import table8
 
 @dataclass(frozen=True)
 class Item:
-    """A table or figure, or a study of ours."""
+    """A table or figure of the paper, or a study that is not in it."""
 
     about: str
     needs: Callable[[Plan], list[Planned]]
@@ -24,32 +24,38 @@ class Item:
 
 
 def _nothing(_: Plan) -> list[Planned]:
-    """It is drawn or computed directly."""
+    """For items that need no runs."""
     return []
 
 
 ITEMS = {
-    "fig2": Item("Example 1: where two clients end up, for every pair of probabilities", _nothing, fig2),
-    "fig3": Item("FedAvg when all clients have the same, swinging probability", Plan.figure3, figures.fig3),
+    "fig2": Item("Example 1: the final model of two clients, for every pair of probabilities", _nothing, fig2),
+    "fig3": Item(
+        "FedAvg when all clients have the same probability, which varies over time", Plan.figure3, figures.fig3
+    ),
     "fig4": Item("a partition", _nothing, figures.fig4),
     "fig5": Item("the base probabilities", _nothing, figures.fig5),
     "fig6": Item("the four dynamics", _nothing, figures.fig6),
     "fig7": Item("training curves under sine", Plan.sine, figures.fig7),
-    "table2": Item("eight algorithms, four dynamics, every data set, beside the paper's", Plan.table2, tables.table2),
+    "table2": Item(
+        "eight algorithms, four dynamics, every data set, compared with the paper's", Plan.table2, tables.table2
+    ),
     "table8": Item("first round at a target accuracy", Plan.sine, table8),
-    "table9": Item("how strongly availability swings", Plan.table9, tables.table9),
-    "table10": Item("how uneven the data is", Plan.table10, tables.table10),
-    "search": Item("learning rates, searched for alike for every algorithm", Plan.search, search),
-    "fairness": Item("does FedAWE still win when everyone is treated alike", Plan.fairness, fairness),
+    "table9": Item("several amplitudes of the sine", Plan.table9, tables.table9),
+    "table10": Item("several parameters of the Dirichlet partition", Plan.table10, tables.table10),
+    "search": Item("learning rates, searched for in the same way for every algorithm", Plan.search, search),
+    "fairness": Item(
+        "is FedAWE still the most accurate when all algorithms are treated alike", Plan.fairness, fairness
+    ),
     "beyond": Item("Markov chains, cycles, outages, and a recorded trace", Plan.beyond, tables.beyond),
 }
 
 
 def needed(item: str, plan: Plan) -> list[Planned]:
-    """The experiments that an item needs, narrowed to what the plan wants."""
+    """The experiments that an item needs, limited to the selected part."""
     return plan.narrowed(item, ITEMS[item].needs(plan))
 
 
 def made(item: str, plan: Plan, runs: Path) -> Outcome:
-    """The item from the runs that lie in the folder; what is missing is shown as missing."""
+    """Make the item from the runs in the folder; missing runs leave empty cells."""
     return ITEMS[item].make(plan, Ran.below(runs, needed(item, plan)))

@@ -1,4 +1,4 @@
-"""How far FedAWE is ahead of the others, seed by seed, and whether that is more than chance."""
+"""FedAWE's leads: its paired differences to the other algorithms, and whether they are significant."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,21 +18,21 @@ NOTE = (
 
 @dataclass(frozen=True)
 class Lead:
-    """A paired difference with its interval, and the corrected p-value."""
+    """FedAWE minus another algorithm, with its interval and the corrected p-value."""
 
     difference: Difference
     p: float | None  # None for one seed
 
     @property
     def sign(self) -> int:
-        """+1 or -1 where it is significant, 0 elsewhere."""
+        """+1 or -1 if the difference is significant, else 0."""
         if self.p is None or self.p >= LEVEL:
             return 0
         return 1 if self.difference.mean > 0 else -1
 
 
 def leads(columns: Sequence[Found]) -> list[dict[str, Lead]]:
-    """Those of FedAWE in every column of a table, by the other algorithm; corrected for all of them together."""
+    """FedAWE's leads in every column of a table, by the other algorithm, with a correction for all comparisons."""
     pairs = {
         (place, name): (column[OURS], values)
         for place, column in enumerate(columns)
@@ -48,14 +48,14 @@ def leads(columns: Sequence[Found]) -> list[dict[str, Lead]]:
 
 
 def lead_column(prefix: str) -> Column:
-    """The heading over cells of `lead_cell`."""
+    """The column of cells from `lead_cell`."""
     return Column(
         "FedAWE's lead [95 %]", tuple(f"{prefix}_lead{end}" for end in ("", "_low", "_high", "_p")), note=NOTE
     )
 
 
 def lead_cell(lead: Lead | None) -> Cell:
-    """A paired difference with its interval; strong where it is significant."""
+    """A cell with a lead and its interval; bold if it is significant."""
     if lead is None:
         return Cell(MISSING, (None, None, None, None))
     d = lead.difference
@@ -66,7 +66,7 @@ def lead_cell(lead: Lead | None) -> Cell:
 
 
 def standing(values: Found) -> str:
-    """Where FedAWE stands among those that have results: its rank, and which leads are significant."""
+    """A sentence on FedAWE's rank among the algorithms with results, and on its significant leads."""
     found = means(values)
     if OURS not in found or len(found) < 2:
         return ""

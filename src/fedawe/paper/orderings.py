@@ -1,4 +1,4 @@
-"""Which of the paper's orderings hold here, and how algorithms rank."""
+"""Which of the paper's orderings of algorithms hold in our runs, and the mean ranks of the algorithms."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,18 +17,18 @@ PAPER_SEEDS = 3
 
 @dataclass(frozen=True)
 class Orderings:
-    """How many of the paper's orderings of two algorithms, by mean test accuracy, hold here."""
+    """How many of the paper's orderings of two algorithms by mean test accuracy hold in our runs."""
 
     hold: int = 0
     of: int = 0
     clear_hold: int = 0
-    clear_of: int = 0  # which are beyond two standard errors in the paper
-    reversed_surely: int = 0  # the other way round, significant at 5 % after Holm's correction for all of them
+    clear_of: int = 0  # orderings that are clear: beyond two standard errors in the paper
+    reversed_surely: int = 0  # reversed here, significant at 5 % after Holm's correction for all orderings
     fedawe_hold: int = 0
     fedawe_of: int = 0
 
     def words(self) -> str:
-        """In sentences."""
+        """The numbers in sentences."""
         if not self.of:
             return "There is nothing yet to compare the paper's orderings with."
         return (
@@ -40,7 +40,7 @@ class Orderings:
 
 
 def orderings(settings: Sequence[Setting]) -> Orderings:
-    """Over all settings; two algorithms that the paper prints as equal are not ordered."""
+    """Count the orderings over all settings; two algorithms with equal means in the paper are not ordered."""
     found = {
         (place, better, worse): (setting.test[better], setting.test[worse], clear)
         for place, setting in enumerate(settings)
@@ -66,7 +66,7 @@ def orderings(settings: Sequence[Setting]) -> Orderings:
 
 
 def _ordered(setting: Setting) -> Iterator[tuple[str, str, bool]]:
-    """(better, worse, whether clearly so) as the paper has it, for all that were run here."""
+    """(better, worse, whether clearly) in the paper, for all pairs of algorithms that were run here."""
     known = {name: theirs for name in setting.test if (theirs := setting.theirs(name, "test")) is not None}
     for a, b in combinations(known, 2):
         if known[a].mean != known[b].mean:
@@ -80,7 +80,8 @@ def _is_clear(better: Accuracy, worse: Accuracy) -> bool:
 
 
 def mean_ranks(settings: Sequence[Setting], seeds: int, algorithms: Sequence[str]) -> dict[str, float]:
-    """By test accuracy over the settings in which every algorithm has every seed; ties share the better, 1 is best."""
+    """Mean ranks by test accuracy over the settings in which all algorithms have all seeds. 1 is best; ties share the
+    better rank."""
     ranks: dict[str, list[int]] = {name: [] for name in algorithms}
     for setting in settings:
         found = means({name: values for name, values in setting.test.items() if len(values) == seeds})
@@ -90,7 +91,7 @@ def mean_ranks(settings: Sequence[Setting], seeds: int, algorithms: Sequence[str
 
 
 def ranks_in_words(settings: Sequence[Setting], seeds: int, algorithms: Sequence[str]) -> list[str]:
-    """The mean ranks in a sentence, if there are any."""
+    """A sentence with the mean ranks, if there are any."""
     mean = mean_ranks(settings, seeds, algorithms)
     if not mean:
         return []
@@ -100,7 +101,7 @@ def ranks_in_words(settings: Sequence[Setting], seeds: int, algorithms: Sequence
 
 
 def orderings_table(settings: Mapping[str, Sequence[Setting]], seeds: int, algorithms: Sequence[str]) -> Table:
-    """How many of the paper's orderings hold, and how algorithms rank, by data set."""
+    """A table of the orderings that hold and of the mean ranks, by data set."""
     heads = (
         Column("data", ("data",), numeric=False),
         Column("orderings that hold", ("hold", "of")),

@@ -1,4 +1,4 @@
-"""What an item comes to."""
+"""The result of an item."""
 
 from dataclasses import dataclass
 

@@ -1,7 +1,7 @@
-"""Which experiments every table and figure needs.
+"""The experiments that every table and figure needs.
 
-They lie in folders named by what they are, `svhn-sine`, and are shared: table 8 and figure 7 are made from the runs of
-table 2, and one column each of tables 9 and 10 is too.
+Their folders are named after data and dynamics, such as `svhn-sine`, and are shared: table 8, figure 7, and one column
+each of tables 9 and 10 use runs of table 2.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,17 +16,18 @@ from fedawe.experiments.experiment import Experiment
 from fedawe.experiments.names import Spec
 from fedawe.experiments.settings import Settings
 from fedawe.paper.presets import DENSE, VALIDATION, Preset, Rates, tuned_rates
-from fedawe.paper.readings import Clip, Only, RateKind, Readings, Whom
+from fedawe.paper.readings import Clip, Clipped, Only, RateKind, Readings
 
-ALGORITHMS = {name_of(algorithm).lower(): algorithm for algorithm in PAPER}  # the paper's eight, whatever else there is
-NAMES = {name: name_of(algorithm) for name, algorithm in ALGORITHMS.items()}  # as people write them
-DYNAMICS = ("stationary", "staircase", "sine", "interleaved")  # of table 2
+ALGORITHMS = {name_of(algorithm).lower(): algorithm for algorithm in PAPER}  # the eight of the paper
+NAMES = {name: name_of(algorithm) for name, algorithm in ALGORITHMS.items()}  # display names
+DYNAMICS = ("stationary", "staircase", "sine", "interleaved")  # those of table 2
 BEYOND = ("markov", "cyclic", "outages")
 WITHOUT_FEDVARP = tuple(name for name in ALGORITHMS if name != "fedvarp")  # tables 8, 9, 10
 GAMMAS, ALPHAS = ("0.3", "0.2", "0.1"), ("0.05", "0.1", "1.0")
 FIGURE3 = ((0.1, 0.3, 0.5, 1.0), (0.1, 0.2, 0.3, 0.5))  # p and gamma
-NORM = 0.5  # of every clip
-# Whose rates are searched for, and whether clipped: at the rates found without it the clip hardly touches the others.
+NORM = 0.5  # the norm of every clip
+# Algorithms whose rates are searched for, and whether they are clipped. At the rates that were found without a clip, it
+# hardly changes the other algorithms.
 SEARCHED = (*((name, False) for name in ALGORITHMS), ("fedawe", True))
 
 
@@ -40,7 +41,7 @@ class Variant:
 
     @property
     def spec(self) -> Spec:
-        """As the command line reads it; eta_g only where it is not 1."""
+        """The spec of the command line, with eta_g only if it is not 1."""
         eta0, eta_g = self.rates if self.rates is not None else (None, 1.0)
         said = {"eta0": eta0, "eta_g": eta_g if eta_g != 1 else None, **dict(self.options)}
         return Spec(self.name, None, {key: f"{value:g}" for key, value in said.items() if value is not None})
@@ -55,7 +56,7 @@ class Variant:
         return self.spec.label
 
     def __str__(self) -> str:
-        """As it is typed.
+        """The text of the spec.
 
         >>> print(Variant("fedawe", (0.5, 1.0), (("clip", 0.5),)), Variant("fedavg-all", (0.2, 5.0)))
         fedawe:eta0=0.5,clip=0.5 fedavg-all:eta0=0.2,eta_g=5
@@ -69,7 +70,7 @@ class Planned:
     """An experiment that an item needs, and its folder."""
 
     folder: str
-    title: str  # what tells it from the others of its item
+    title: str  # distinguishes it from the other experiments of its item
     settings: Settings
     variants: tuple[Variant, ...]
     seeds: tuple[int, ...]
@@ -80,7 +81,7 @@ class Planned:
         return self.settings.task
 
     def experiment(self) -> Experiment:
-        """The experiment itself."""
+        """Build the experiment."""
         return experiment_of(self.settings, [str(variant) for variant in self.variants], self.seeds)
 
     def variant(self, name: str) -> Variant | None:
@@ -90,7 +91,7 @@ class Planned:
 
 @dataclass(frozen=True)
 class Plan:
-    """A preset, the readings, the part of it that is wanted, and where data and a recorded trace lie."""
+    """A preset, the readings, the selected part, and the paths of a recorded trace and of the data."""
 
     preset: Preset
     readings: Readings = field(default_factory=Readings)
@@ -107,12 +108,14 @@ class Plan:
         ):
             for name in asked:
                 if name not in known:
-                    raise UserError(f"{name!r} is none of the {what} of {self.preset.name}: {_listed(known)}")
+                    raise UserError(
+                        f"{name!r} is not among the {what} of {self.preset.name}; choose from {_listed(known)}"
+                    )
 
     def variant(
-        self, data: str, name: str, kind: RateKind | None = None, clip: Clip | None = None, whom: Whom | None = None
+        self, data: str, name: str, kind: RateKind | None = None, clip: Clip | None = None, whom: Clipped | None = None
     ) -> Variant:
-        """An algorithm with the rates and the clip of the readings, unless others are asked for."""
+        """An algorithm with the rates and the clip of the readings, unless others are given."""
         kind = kind or self.readings.rates or self.preset.rates
         clip, whom = clip or self.readings.clip, whom or self.readings.clip_whom
         clipped = clip != "none" and (whom == "all" or name == "fedawe")
@@ -123,7 +126,7 @@ class Plan:
     def planned(
         self, data: str, dynamics: str, algorithms: Sequence[str] = tuple(ALGORITHMS), name: str = "", **changes: Any
     ) -> Planned:
-        """Some algorithms on a data set under dynamics."""
+        """The experiment with some algorithms on a data set under dynamics."""
         settings = self.preset.on(data, dynamics, data=self.data, **changes)
         folder = f"{data}-{name or dynamics.replace(':', '-')}"
         if self.readings.augment is not None:
@@ -133,7 +136,7 @@ class Plan:
 
     @property
     def datasets(self) -> tuple[str, ...]:
-        """Those of the preset that are wanted."""
+        """The selected data sets of the preset."""
         return tuple(data for data in self.preset.data if not self.only.datasets or data in self.only.datasets)
 
     @property
@@ -143,11 +146,11 @@ class Plan:
 
     @property
     def algorithms(self) -> tuple[str, ...]:
-        """Those of the paper that are wanted."""
+        """The selected algorithms of the paper."""
         return tuple(name for name in ALGORITHMS if not self.only.algorithms or name in self.only.algorithms)
 
     def narrowed(self, item: str, planned: Sequence[Planned]) -> list[Planned]:
-        """What is wanted of the experiments that an item needs; refused if that is nothing."""
+        """The selected part of the experiments that an item needs; refuses an empty selection."""
         out = []
         for each in planned:
             dynamics = "trace" if self.trace and each.settings.dynamics == str(self.trace) else each.settings.dynamics
@@ -160,20 +163,21 @@ class Plan:
         if planned and not out:
             all_seeds = _listed(dict.fromkeys(seed for each in planned for seed in each.seeds))
             raise UserError(
-                f"nothing of {item} is left; name other --dynamics, --algorithms or --seeds (its seeds are {all_seeds})"
+                f"no run of {item} is selected; choose other --dynamics, --algorithms or --seeds (its seeds are "
+                f"{all_seeds})"
             )
         return out
 
     def table2(self) -> list[Planned]:
-        """Eight algorithms under four dynamics, on every data set."""
+        """Table 2: eight algorithms under four dynamics, on every data set."""
         return [self.planned(data, dynamics) for data in self.datasets for dynamics in DYNAMICS]
 
     def sine(self) -> list[Planned]:
-        """Tables 8 and figure 7: table 2 under sine."""
+        """Table 8 and figure 7: the experiments of table 2 under sine."""
         return [self.planned(data, "sine") for data in self.datasets]
 
     def table9(self) -> list[Planned]:
-        """How strongly availability swings."""
+        """Table 9: several amplitudes γ of the sine."""
         return [replace(self._gamma(gamma), title=f"γ = {gamma}") for gamma in GAMMAS]
 
     def _gamma(self, gamma: str) -> Planned:
@@ -182,7 +186,7 @@ class Plan:
         return self.planned(self.first, f"sine:gamma={gamma}", WITHOUT_FEDVARP)
 
     def table10(self) -> list[Planned]:
-        """How uneven the data is."""
+        """Table 10: several parameters α of the Dirichlet partition."""
         return [replace(self._alpha(alpha), title=f"α = {alpha}") for alpha in ALPHAS]
 
     def _alpha(self, alpha: str) -> Planned:
@@ -193,7 +197,7 @@ class Plan:
         )
 
     def figure3(self) -> list[Planned]:
-        """FedAvg when everyone has the same probability: how p and gamma matter."""
+        """Figure 3: FedAvg for several p, the same for all clients, and several γ."""
         return [
             Planned(
                 f"{self.first}-same-p={p:g}-gamma={gamma:g}",
@@ -207,7 +211,7 @@ class Plan:
         ]
 
     def search(self) -> list[Planned]:
-        """Under sine every eta0 of the grid with every eta_g, the same for all, compared on validation data."""
+        """The search for rates: under sine, every algorithm with every eta0 and eta_g, compared on validation data."""
         preset, rounds = self.preset, self.preset.search_rounds
         changes = {"rounds": rounds, "evaluate_every": rounds, "evaluate_last": DENSE, "evaluate_received": False}
         changes["evaluate_on"] = ("validation",)
@@ -228,15 +232,15 @@ class Plan:
         ]
 
     def fairness(self) -> list[Planned]:
-        """Under sine: every protocol, and FedAWE without its echo."""
+        """Fairness: under sine, all protocols, and FedAWE without its echo."""
         planned = self.planned(self.first, "sine")
         chosen = [variant for variants in self.protocols().values() for variant in variants] + [self.gossip_alone()]
         return [replace(planned, variants=tuple(dict.fromkeys((*planned.variants, *chosen))))]
 
     def protocols(self) -> Mapping[str, tuple[Variant, ...]]:
-        """Ways to treat the algorithms: whose rates, and who is clipped."""
+        """Variants of the algorithms by protocol: which rates they have, and which of them are clipped."""
 
-        def of(kind: RateKind, clip: Clip, whom: Whom = "fedawe") -> tuple[Variant, ...]:
+        def of(kind: RateKind, clip: Clip, whom: Clipped = "fedawe") -> tuple[Variant, ...]:
             return tuple(self.variant(self.first, name, kind, clip, whom) for name in self.algorithms)
 
         kind = self.best_known
@@ -251,16 +255,16 @@ class Plan:
 
     @property
     def best_known(self) -> RateKind:
-        """Rates that were searched for, or equal ones where none were."""
+        """Rates that were searched for, or equal ones if none were searched for."""
         return "tuned" if self.first in tuned_rates().get(self.preset.name, {}) else "equal"
 
     def gossip_alone(self) -> Variant:
-        """FedAWE that multiplies nothing and clips nothing: every echo counts once."""
+        """FedAWE without echo and clip: every echo is 1."""
         rates = self.variant(self.first, "fedawe", self.best_known, "none").rates
         return Variant("fedawe", rates, (("max_echo", 1),))
 
     def beyond(self) -> list[Planned]:
-        """Availability that the paper does not have: Markov chains, cycles, outages, and a recorded trace."""
+        """Dynamics that the paper does not have: Markov chains, cycles, outages, and a recorded trace."""
         found = [self.planned(self.first, dynamics) for dynamics in BEYOND]
         if self.trace is not None:
             known = [name for name, algorithm in ALGORITHMS.items() if not getattr(algorithm, "needs_p", False)]
@@ -274,17 +278,17 @@ def _listed(known: Iterable[object]) -> str:
 
 
 def figure3_title(p: float, gamma: float) -> str:
-    """What an experiment of figure 3 is called."""
+    """The title of an experiment of figure 3."""
     return f"p = {p:g}, γ = {gamma:g}"
 
 
 def merged(planned: Sequence[Planned]) -> list[Planned]:
-    """Each folder once, with everything that is wanted of it."""
+    """One experiment per folder, with the variants of all experiments in that folder."""
     found: dict[str, Planned] = {}
     for each in planned:
         before = found.get(each.folder)
         if before is not None and before.settings != each.settings:
-            raise UserError(f"{each.folder} is wanted with two kinds of settings")
+            raise UserError(f"{each.folder} is needed with two different settings")
         variants = dict.fromkeys((*(before.variants if before else ()), *each.variants))
         found[each.folder] = replace(each, variants=tuple(variants))
     return list(found.values())

@@ -4,7 +4,7 @@ paper   exactly the paper's settings (section 7 and tables 6 and 7); weeks on tw
 conv    the paper's networks, clients, rounds and steps, on images of 16 x 16 in batches of 32, not augmented,
         and evaluated on the test data alone, since an evaluation on all training data costs more than the training
 mini    the same structure for two cores: as conv, but one hidden layer of 64 units, and 800 rounds
-smoke   seconds, on the bundled digits: for trying out, and for tests
+smoke   a few seconds, on the bundled digits: for trying it out, and for tests
 
 Evaluations are sparse, every 20 rounds as the paper's table 8 counts. In the last 50 rounds, whose mean is reported,
 there is one after every second round: every 20 would always meet the same phase of an availability with period 20.
@@ -30,23 +30,23 @@ VALIDATION = 0.1  # the share of every client's samples on which `search` compar
 
 @dataclass(frozen=True)
 class Preset:
-    """A size."""
+    """The settings, rates and seeds of one size."""
 
     name: Name
     data: tuple[str, ...]
     settings: Settings
-    rates: RateKind  # unless others are asked for
+    rates: RateKind  # used unless others are chosen
     seeds: tuple[int, ...]
-    grid: tuple[float, ...]  # of eta0, for `search`
-    global_grid: tuple[float, ...]  # of eta_g
+    grid: tuple[float, ...]  # values of eta0 for `search`
+    global_grid: tuple[float, ...]  # values of eta_g
     search_rounds: int
     search_seeds: tuple[int, ...]
-    figure3: Settings  # changes of its own: rounds, eta0
-    figure2_cells: int  # a side of the heat map
+    figure3: Settings  # with other rounds and eta0
+    figure2_cells: int  # cells on a side of the heat map
     figure2_rounds: int
 
     def rate(self, kind: RateKind, data: str, algorithm: str, clipped: bool = False) -> Rates:
-        """eta0 and eta_g of an algorithm; where they are tuned, FedAWE with a clip has rates of its own."""
+        """eta0 and eta_g of an algorithm; FedAWE with a clip has tuned rates of its own."""
         if kind == "equal":
             return EQUAL
         if kind == "paper":
@@ -54,7 +54,7 @@ class Preset:
         found = tuned_rates().get(self.name, {}).get(data)
         if found is None:
             raise UserError(
-                f"no rates have been searched for on {data} at the size of {self.name}; "
+                f"rates is tuned, but no rates were searched for on {data} with the preset {self.name}; "
                 "choose --rates paper or --rates equal"
             )
         return found["fedawe, clipped" if clipped and algorithm == "fedawe" else algorithm]
@@ -66,7 +66,7 @@ class Preset:
 
 @cache
 def tuned_rates() -> Mapping[str, Mapping[str, Mapping[str, Rates]]]:
-    """What `search` found: preset -> data set -> algorithm -> eta0 and eta_g."""
+    """The best rates of `search`: preset -> data set -> algorithm -> eta0 and eta_g."""
     found = json.loads((files("fedawe.paper") / "rates.json").read_text(encoding="utf-8"))
     return {
         preset: {data: {name: (eta0, eta_g) for name, (eta0, eta_g) in each.items()} for data, each in sets.items()}
@@ -76,7 +76,7 @@ def tuned_rates() -> Mapping[str, Mapping[str, Mapping[str, Rates]]]:
 
 @cache
 def presets() -> dict[Name, Preset]:
-    """By name."""
+    """All presets by name."""
     paper = Settings(
         model="paper",
         rounds=2000,

@@ -1,4 +1,4 @@
-"""What the paper's tables say, as data: facts, so that ours can stand beside them."""
+"""The numbers of the paper's tables, for comparison with ours."""
 
 import json
 from dataclasses import dataclass
@@ -17,14 +17,14 @@ class Accuracy:
 
 @cache
 def published() -> dict[str, Any]:
-    """Tables 2, 8, 9 and 10 as printed."""
+    """The numbers of tables 2, 8, 9 and 10 as printed."""
     text = (files("fedawe.paper") / "published.json").read_text(encoding="utf-8")
     found: dict[str, Any] = json.loads(text)
     return found
 
 
 def accuracy(table: str, *place: str, algorithm: str, part: str = "test") -> Accuracy | None:
-    """One cell, if the paper has it.
+    """The accuracy in one cell of a table, if the paper has it.
 
     >>> accuracy("table2", "svhn", "sine", algorithm="fedawe")
     Accuracy(mean=85.6, std=0.9)

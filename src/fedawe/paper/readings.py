@@ -1,4 +1,4 @@
-"""What `fedawe reproduce` lets people choose: how to read the paper, and which part of an item to make."""
+"""The options of `fedawe reproduce`: how to read the paper, and which part of an item to make."""
 
 from dataclasses import dataclass
 from typing import Annotated, Literal
@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from fedawe.experiments.flags import Names, Wholes, hint, one_of
 
 Clip = Literal["update", "gradient", "none"]
-Whom = Literal["fedawe", "all"]
+Clipped = Literal["fedawe", "all"]
 Evaluate = Literal["mean", "latest", "received"]
 RateKind = Literal["paper", "equal", "tuned"]
 Crops = Literal["image", "batch"]
@@ -14,26 +14,27 @@ Crops = Literal["image", "batch"]
 
 @dataclass(frozen=True)
 class Readings:
-    """How to read the paper where its text and its code disagree; the defaults are what the code does."""
+    """How to read the paper where its text and its code disagree; the defaults follow the code."""
 
     clip: Clip = "update"
-    """update: the averaged update is clipped to norm 0.5 (the authors' code); gradient: every stochastic gradient is
-    (their text); none"""
-    clip_whom: Whom = "fedawe"
-    """only FedAWE (the authors' code), or all"""
+    """update: clip the averaged update to norm 0.5 (the authors' code); gradient: clip every stochastic gradient
+    (their text); none: no clip"""
+    clip_whom: Clipped = "fedawe"
+    """algorithms that are clipped: only fedawe (the authors' code), or all"""
     evaluate: Evaluate = "mean"
-    """mean: each method's own model, x-bar for FedAWE; latest: the last aggregate for all; received: for all the mean
-    of the models that clients received last, which x-bar is"""
+    """mean: each method's own model, x-bar for FedAWE; latest: the last aggregate for all; received: for all, the
+    mean of the models that clients received last (FedAWE's x-bar is this mean)"""
     augment: Annotated[Crops | None, hint, one_of(Crops)] = None
-    """random crops of each image (text) or of a batch alike (code) (default: image for paper, none for the others)"""
+    """random crops of each image (text), or one for a whole batch (code) (default: image for the preset paper, else
+    none)"""
     rates: Annotated[RateKind | None, hint, one_of(RateKind)] = None
     """learning rates: paper (its table 7), equal (the same for all algorithms), or tuned (found by search for each)
-    (default: paper for paper, equal for the others)"""
+    (default: paper for the preset paper, else equal)"""
 
 
 @dataclass(frozen=True)
 class Only:
-    """The part of an item to make; everything where nothing is named."""
+    """The part of an item to make; an empty field selects everything."""
 
     datasets: Names = ()
     """only these of the preset's data sets, as in svhn"""

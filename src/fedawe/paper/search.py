@@ -1,4 +1,4 @@
-"""The learning-rate grids: what every pair of rates comes to, and which is the best for each algorithm."""
+"""The search for learning rates: the accuracy of every pair of rates, and the best pair of each algorithm."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,14 +19,14 @@ METRIC = "validation_accuracy"
 class Grid:
     """Accuracy (%) by algorithm and pair of rates; NaN where the run of a seed diverged or has not been run."""
 
-    name: str  # of its file
+    name: str  # name of the file of its table
     caption: str
     eta0: tuple[float, ...]
     eta_g: tuple[float, ...]
-    accuracies: Mapping[str, Mapping[Rates, float]]  # "fedawe" or "fedawe, clipped" -> one for each pair
+    accuracies: Mapping[str, Mapping[Rates, float]]  # "fedawe" or "fedawe, clipped" -> pair -> accuracy
 
     def best(self) -> dict[str, Rates]:
-        """The best pair of every algorithm that has any."""
+        """The best pair of every algorithm with an accuracy."""
         known = {
             name: {rates: value for rates, value in values.items() if not np.isnan(value)}
             for name, values in self.accuracies.items()
@@ -34,7 +34,7 @@ class Grid:
         return {name: max(values, key=values.__getitem__) for name, values in known.items() if values}
 
     def on_edge(self) -> dict[str, list[str]]:
-        """By symbol: whose best rate is the smallest or the largest, so that a better one may lie outside."""
+        """By symbol, the algorithms whose best rate is the smallest or largest; a better one may lie outside."""
         best = self.best()
         return {
             symbol: [name for name, rates in best.items() if rates[place] in (grid[0], grid[-1])]
@@ -62,7 +62,7 @@ class Grid:
         return Table(self.name, self.caption, heads, tuple(rows), tuple(labels))
 
     def words(self) -> str:
-        """Which rates are the best, and whether the grid is wide enough."""
+        """A sentence on the best rates, and on whether they lie on the edge of the grid."""
         found = ", ".join(f"{_shown(name)} ({eta0:g}, {eta_g:g})" for name, (eta0, eta_g) in self.best().items())
         if not found:
             return f"{self.name}: nothing has been run yet."
@@ -76,19 +76,19 @@ class Grid:
 
 
 def _shown(name: str) -> str:
-    """An algorithm, clipped or not, as people write it."""
+    """The display name of an algorithm, clipped or not."""
     algorithm, comma, clipped = name.partition(",")
     return f"{NAMES[algorithm]}{comma}{clipped}"
 
 
 def search(plan: Plan, ran: Sequence[Ran]) -> Outcome:
-    """The grid of every data set."""
+    """The grids of all data sets."""
     grids = [grid(plan, each) for each in ran]
     return Outcome(tuple(each.table() for each in grids), words=tuple(each.words() for each in grids))
 
 
 def grid(plan: Plan, ran: Ran) -> Grid:
-    """From the runs of one data set."""
+    """The grid of one data set, from its runs."""
     preset, accuracies = plan.preset, dict[str, dict[Rates, float]]()
     for variant in ran.planned.variants:
         assert variant.rates is not None

@@ -1,4 +1,4 @@
-"""Table 8: how soon a target accuracy is reached."""
+"""Table 8: the first rounds in which target accuracies are reached."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -17,7 +17,7 @@ STRIDE = 20  # rounds: the paper counts only every 20th
 
 
 def table8(plan: Plan, ran: Sequence[Ran]) -> Outcome:
-    """One table per data set."""
+    """Table 8 for every data set."""
     return Outcome(tuple(speed(each, plan.readings.evaluate) for each in ran))
 
 
@@ -49,7 +49,7 @@ def _cell(first: int | None, known: bool) -> Cell:
 
 
 def _targets(ran: Ran, variants: Sequence[Variant], evaluate: Evaluate) -> list[float]:
-    """For data that the paper does not have: quarters of the best accuracy, rounded down to 10 %."""
+    """Targets for data that the paper does not have: quarters of the best accuracy, rounded down to 10 %."""
     best = max(means(ran.percent("test_accuracy", evaluate, variants)).values(), default=40.0)
     top = max(10, int(best // 10 * 10))
     return [top / 4, top / 2, 3 * top / 4, top]

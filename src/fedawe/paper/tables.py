@@ -1,4 +1,4 @@
-"""Tables 2, 9 and 10, and accuracy under availability that the paper does not have."""
+"""Tables 2, 9 and 10, and a table of accuracy under dynamics that the paper does not have."""
 
 from collections.abc import Mapping, Sequence
 
@@ -12,7 +12,7 @@ from fedawe.results.tables import Cell, Column, Table
 
 
 def table2(plan: Plan, ran: Sequence[Ran]) -> Outcome:
-    """Every data set under every dynamics, how many of the paper's orderings hold, and the worst class."""
+    """Table 2 for every data set, the paper's orderings that hold, and the accuracy on the worst class."""
     seeds, algorithms = len(ran[0].planned.seeds), plan.algorithms
     settings: dict[str, list[Setting]] = {}
     for each in ran:
@@ -29,12 +29,12 @@ def table2(plan: Plan, ran: Sequence[Ran]) -> Outcome:
 
 
 def table9(plan: Plan, ran: Sequence[Ran]) -> Outcome:
-    """How strongly availability swings."""
+    """Table 9: several amplitudes γ of the sine."""
     return _over_settings("table9", plan, ran)
 
 
 def table10(plan: Plan, ran: Sequence[Ran]) -> Outcome:
-    """How uneven the data is."""
+    """Table 10: several parameters α of the Dirichlet partition."""
     return _over_settings("table10", plan, ran)
 
 
@@ -62,7 +62,7 @@ def worst_classes(columns: Mapping[str, Found], algorithms: Sequence[str]) -> Ta
 
 
 def beyond(plan: Plan, ran: Sequence[Ran]) -> Outcome:
-    """Test accuracy under availability that the paper does not have, and FedAWE's paired lead."""
+    """Test accuracy under dynamics that the paper does not have, and FedAWE's paired leads."""
     begun = [each for each in ran if each.runs is not None] or list(ran)
     values = [each.percent("test_accuracy", plan.readings.evaluate) for each in begun]
     heads = [Column("algorithm", ("algorithm",), numeric=False)]

@@ -1,1 +1,1 @@
-"""Pages, words, and figures for papers, made from what an experiment recorded."""
+"""Make pages, sentences, and figures for papers from the records of experiments."""

@@ -1,4 +1,4 @@
-"""The numbers behind the page's figures, thinned so that the page stays light; the page draws them."""
+"""The data of the figures on the report page, thinned to keep the page small; the page draws them."""
 
 import base64
 import math
@@ -16,15 +16,15 @@ from fedawe.results.metrics import metrics_of, variants_of
 from fedawe.results.participation import Counts, by_class, echo_counts, staleness_counts
 from fedawe.results.standings import Comparison
 
-POINTS = 200  # of a curve
-ROWS, COLUMNS = 100, 500  # of the stripes: more clients are left out, more rounds are averaged
-BINS = 60  # of the staleness histograms
+POINTS = 200  # largest number of points of a curve
+ROWS, COLUMNS = 100, 500  # of the availability figure: of more clients some are omitted, more rounds are averaged
+BINS = 60  # bins of the staleness histograms
 
 Json = dict[str, Any]
 
 
 def figures(comparison: Comparison, stripes: int) -> Json:
-    """All that the figures of one experiment need; stripes for so many seeds at most."""
+    """The data of all figures of one experiment; traces are drawn for at most `stripes` seeds."""
     runs = comparison.runs
     return {
         "algorithms": _algorithms(comparison),
@@ -73,7 +73,7 @@ def _metric(metric: Metric, comparison: Comparison) -> Json:
             if line is not None and line.by_seed.ndim == 2:
                 found[key] = line
     curves = {key: _curve(line, metric, compared) for key, line in found.items()}
-    # Nearly always all curves are evaluated at the same rounds, which then need not be repeated.
+    # Usually all curves have the same rounds, which are then stored once.
     rounds: list[int] = next((drawn["x"] for drawn in curves.values()), [])
     for drawn in curves.values():
         if drawn["x"] == rounds:
@@ -97,7 +97,7 @@ def _metric(metric: Metric, comparison: Comparison) -> Json:
 
 
 def end_range(finals: Sequence[float], metric: Metric, log: bool) -> tuple[float, float]:
-    """Where results and ends of curves lie, with more room on the side that curves come from.
+    """The range of the results and of the ends of curves, with more space on the side from which curves come.
 
     >>> end_range([2.0, 4.0], Metric("loss", better="lower"), log=False)
     (1.2, 7.0)
@@ -130,7 +130,7 @@ def _curve(found: Curve, metric: Metric, seeds: bool) -> Json:
 
 
 def thinned(n: int) -> list[int]:
-    """Which of n points are drawn: all, or every k-th and the last.
+    """The indices of the points that are drawn, of n: all, or every k-th and the last.
 
     >>> thinned(3), len(thinned(1001)), thinned(1001)[-1]
     ([0, 1, 2], 168, 1000)
@@ -141,7 +141,7 @@ def thinned(n: int) -> list[int]:
 
 
 def _partial(comparison: Comparison) -> list[Json]:
-    """The runs that do not count, as far as they went."""
+    """The curves of runs that are not complete."""
     metric, out = comparison.metric, []
     for run in comparison.runs.runs:
         series = run.series(metric.name)
@@ -154,7 +154,7 @@ def _partial(comparison: Comparison) -> list[Json]:
 
 
 def _trace(seed: int, trace: Trace) -> Json:
-    """Which clients were available when, the most available client first, and how many there were."""
+    """The availability of clients over the rounds, the most available client first, and the number available."""
     shares = trace.on.mean(0)
     order = np.argsort(-shares, kind="stable")
     if len(order) > ROWS:
@@ -179,7 +179,8 @@ def _trace(seed: int, trace: Trace) -> Json:
 
 
 def _probabilities(runs: RunSet) -> Json | None:
-    """How the base probabilities are distributed; of a recorded trace, how often each client was available."""
+    """A histogram of the base probabilities; for a recorded trace, of the shares of rounds in which clients were
+    available."""
     found = [clients.p for clients in runs.clients.values() if clients.p is not None]
     known = bool(found)
     if not known:
@@ -191,7 +192,7 @@ def _probabilities(runs: RunSet) -> Json | None:
 
 
 def _histogram(counts: Sequence[Counts]) -> Json | None:
-    """Shares in percent by the number of rounds, several rounds in a bin where there are many."""
+    """A histogram in percent over numbers of rounds; a bin has several rounds if there are many."""
     if not counts:
         return None
     total = np.zeros(max(len(c) for c in counts))
@@ -224,10 +225,10 @@ def _classes(comparison: Comparison) -> Json | None:
 
 
 def short(value: float) -> float:
-    """Five figures are more than a screen can show."""
+    """The value rounded to five digits."""
     return float(f"{value:.5g}")
 
 
 def shorts(values: Array) -> list[float]:
-    """Each of them."""
+    """The values rounded to five digits."""
     return [short(float(value)) for value in values]

@@ -1,4 +1,4 @@
-"""How much each client counts in the final models, from the traces alone: the audit of an experiment."""
+"""The audit of an experiment: the influence of each client on the final models, computed from the trace alone."""
 
 from dataclasses import dataclass
 
@@ -13,31 +13,31 @@ from fedawe.report.grammar import listed, sentence
 from fedawe.results.folder import Array, RunSet
 from fedawe.results.standings import Comparison
 
-MOST_ENTRIES = 3_000_000  # of a trace for which a page computes it; larger ones are for `fedawe audit`
+MOST_ENTRIES = 3_000_000  # rounds times clients for which a page computes it; larger traces need `fedawe audit`
 TENTH = 10
 
 
 @dataclass(frozen=True)
-class Counts:
-    """Of one trace: the influence of every client under each algorithm whose model is linear in the updates."""
+class Influences:
+    """The influence of every client in one trace, under each algorithm whose model is linear in the updates."""
 
     seed: int
     rates: Array  # how often each client was available                                           [m]
     influences: dict[str, Influence]  # by label
-    omitted: tuple[str, ...]  # display names of algorithms of which a trace does not tell
+    omitted: tuple[str, ...]  # display names of algorithms that cannot be audited
 
     def of_rare(self, label: str) -> float:
-        """Influence over the fair share of the tenth of the clients that was available least."""
+        """Mean influence, relative to the fair share, of the tenth of the clients that was available least."""
         return float(self.influences[label].fair[np.argsort(self.rates, kind="stable")[: self.tenth]].mean())
 
     @property
     def tenth(self) -> int:
-        """How many clients are a tenth of them."""
+        """The number of clients in a tenth of them, at least one."""
         return max(1, len(self.rates) // TENTH)
 
 
-def counts(runs: RunSet) -> Counts | None:
-    """For the first seed that has a trace; None if there is none, or if no algorithm can be audited."""
+def influences_of(runs: RunSet) -> Influences | None:
+    """The influences for the first seed with a trace; None without a trace or an algorithm that can be audited."""
     seed = next((seed for seed in runs.seeds if seed in runs.traces), None)
     if seed is None or runs.traces[seed].on.size > MOST_ENTRIES:
         return None
@@ -46,12 +46,12 @@ def counts(runs: RunSet) -> Counts | None:
         try:
             algorithm = rebuilt(runs.header(label).get("algorithm"))
             found[label] = influence(with_probabilities(algorithm, trace.p), trace)
-        except Exception:  # not linear, clipped, of a class that cannot be imported, or whatever a user's rule raises
+        except Exception:  # not linear, clipped, a class that cannot be imported, or an error of a user's algorithm
             omitted.append(runs.names[label])
-    return Counts(seed, trace.on.mean(0), found, tuple(omitted)) if found else None
+    return Influences(seed, trace.on.mean(0), found, tuple(omitted)) if found else None
 
 
-def drawn(comparison: Comparison, found: Counts) -> str:
+def bars_of(comparison: Comparison, found: Influences) -> str:
     """A row of bars for each algorithm, the baseline first, as HTML."""
     runs, order = comparison.runs, np.argsort(found.rates, kind="stable")
     styles = looks(runs.kinds)
@@ -62,8 +62,8 @@ def drawn(comparison: Comparison, found: Counts) -> str:
     )
 
 
-def told(comparison: Comparison, found: Counts | None) -> list[str]:
-    """What that means for the clients that are rarely available, for the baseline and for the best algorithm."""
+def sentences(comparison: Comparison, found: Influences | None) -> list[str]:
+    """A sentence on the influence of rarely available clients under the baseline and the best algorithm."""
     if found is None:
         return []
     ranked = [standing.label for standing in comparison.ranked]

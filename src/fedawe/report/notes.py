@@ -1,4 +1,4 @@
-"""What is missing from an experiment, and how its numbers were made."""
+"""Warnings about incomplete experiments, and notes on how the numbers are computed."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from fedawe.results.summary import window_words
 
 
 def warnings(comparison: Comparison) -> list[str]:
-    """Runs that do not count, and what cannot be said."""
+    """Warnings about runs that are not included, missing seeds and damaged files."""
     runs, out = comparison.runs, [comparison.note] if comparison.note else []
     told: dict[Status, str] = {
         "diverged": "diverged",
@@ -33,7 +33,7 @@ def warnings(comparison: Comparison) -> list[str]:
 
 
 def _where(runs: RunSet, found: Sequence[RunResult]) -> str:
-    """Which runs, by algorithm."""
+    """The names of the runs, by algorithm."""
     seeds: dict[str, list[str]] = {}
     for label in runs.labels:
         for run in found:
@@ -44,11 +44,11 @@ def _where(runs: RunSet, found: Sequence[RunResult]) -> str:
 
 
 def method(comparison: Comparison) -> list[str]:
-    """How to read the numbers."""
+    """Notes on how the numbers are computed."""
     metric, choice = comparison.metric, comparison.choice
     direction = f" ({metric.better} is better)" if metric.better else ""
     out = [
-        f"A run is summed up by its {metric.title}{direction}: {window_words(comparison)}. "
+        f"The score of a run is its {metric.title}{direction}: {window_words(comparison)}. "
         "Choose with --metric and --window.",
         "The standard deviation is over seeds, with n − 1 in the denominator.",
     ]
@@ -70,5 +70,5 @@ def method(comparison: Comparison) -> list[str]:
         *out,
         f"{text}.",
         "A difference is called significant where its interval does not contain zero. Intervals are not adjusted for "
-        "several comparisons, nor for the best algorithm being chosen by the same numbers.",
+        "several comparisons, nor for the choice of the best algorithm by the same numbers.",
     ]

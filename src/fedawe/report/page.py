@@ -1,4 +1,4 @@
-"""Puts words, tables and figures together: one HTML file that needs nothing else."""
+"""Write the report page: sentences, tables and figures in one HTML file that needs no other files."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,10 +11,10 @@ from plotly.offline import get_plotlyjs
 from fedawe.core.files import write_atomically
 from fedawe.core.palette import looks
 from fedawe.report.figures import figures
-from fedawe.report.influence import Counts, counts, drawn
+from fedawe.report.influence import Influences, bars_of, influences_of
 from fedawe.report.words import Words, suite_words, words
 from fedawe.results.curves import speed_table
-from fedawe.results.fields import said
+from fedawe.results.fields import text_of
 from fedawe.results.folder import RunResult, RunSet
 from fedawe.results.participation import class_table
 from fedawe.results.standings import Comparison
@@ -23,12 +23,12 @@ from fedawe.results.summary import summary_table
 from fedawe.results.tables import MISSING, Cell, Column, Format, Table
 
 TEMPLATES = Path(__file__).parent / "templates"
-STRIPES = 12  # seeds, over all experiments of a page
+STRIPES = 12  # largest number of traces that are drawn, over all experiments of a page
 
 
 @dataclass(frozen=True)
 class Forest:
-    """One row of the picture of differences: places in percent of its width."""
+    """One row of the forest plot of differences; positions are in percent of its width."""
 
     dot: float | None
     low: float | None
@@ -50,18 +50,18 @@ class Section:
     forest: tuple[Forest, ...]
     speed: Table | None
     classes: Table | None
-    counts: Counts | None
+    influences: Influences | None
     each_run: Table
     made_with: dict[str, str]
 
     @property
     def bars(self) -> str:
         """The influence of every client, as HTML."""
-        return "" if self.counts is None else drawn(self.comparison, self.counts)
+        return "" if self.influences is None else bars_of(self.comparison, self.influences)
 
     @property
     def direction(self) -> str:
-        """What left and right mean in the picture of differences."""
+        """The heading of the forest plot, which says what left and right mean."""
         better = self.comparison.metric.better
         low, high = (f"{side}{' (better)' if side == better else ''}" for side in ("lower", "higher"))
         return f"← {low} · {high} →"
@@ -74,7 +74,7 @@ def write_page(comparisons: Sequence[Comparison], path: Path) -> Path:
 
 
 def render(comparisons: Sequence[Comparison]) -> str:
-    """The page as text."""
+    """The page of one or several experiments as HTML."""
     shown = [comparison.runs for comparison in comparisons]
     names = titles(shown)
     sections = [_section(n, name, found) for n, (name, found) in enumerate(zip(names, comparisons, strict=True))]
@@ -82,7 +82,9 @@ def render(comparisons: Sequence[Comparison]) -> str:
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
-    environment.filters["tidy"] = lambda text: text.replace(" %", "\u00a0%")  # a number keeps its unit
+    environment.filters["tidy"] = lambda text: text.replace(
+        " %", "\u00a0%"
+    )  # no line break between a number and its unit
     suite = len(shown) > 1
     kinds = {label: kind for runs in reversed(shown) for label, kind in runs.kinds.items()}
     return environment.get_template("page.html.j2").render(
@@ -112,7 +114,7 @@ def _section(n: int, name: str, comparison: Comparison) -> Section:
         forest=_forest(comparison),
         speed=speed_table(comparison),
         classes=class_table(comparison),
-        counts=counts(comparison.runs),
+        influences=influences_of(comparison.runs),
         each_run=_runs(comparison),
         made_with=_made_with(comparison.runs),
     )
@@ -125,7 +127,7 @@ def _exports(table: Table) -> dict[str, dict[str, Any]]:
 
 
 def _forest(comparison: Comparison) -> tuple[Forest, ...]:
-    """The differences of the result table, drawn on one scale."""
+    """The forest plot of the differences in the result table, all on the same scale."""
     found = [standing.difference for standing in comparison.standings]
     ends = [0.0] + [end for d in found if d for end in (d.mean, d.low, d.high) if end is not None]
     low, high = min(ends), max(ends)
@@ -143,14 +145,14 @@ def _forest(comparison: Comparison) -> tuple[Forest, ...]:
 
 
 def _runs(comparison: Comparison) -> Table:
-    """Every run and its status; a column for messages if there are any."""
+    """A table of all runs with their status; it has a column for messages if there are any."""
     metric, experiment = comparison.metric, comparison.runs
     runs = [run for label in experiment.labels for run in experiment.of(label)]
     columns = [
         Column("algorithm", ("algorithm",), numeric=False),
         Column("seed", ("seed",)),
         Column("status", ("status",), numeric=False),
-        Column("rounds", ("rounds",), note="evaluated"),
+        Column("rounds", ("rounds",), note="up to the last evaluation"),
         Column(metric.heading, (metric.name,), note="window mean of a complete run"),
         Column("seconds", ("seconds",)),
     ]
@@ -176,10 +178,10 @@ def _run_row(comparison: Comparison, run: RunResult) -> tuple[Cell, ...]:
 
 
 def _made_with(runs: RunSet) -> dict[str, str]:
-    """Every algorithm's hyper-parameters and how its clients trained, as its runs recorded them."""
+    """The hyper-parameters and the local training of every algorithm, from the headers of its runs."""
     out = {}
     for label in runs.labels:
         header: Mapping[str, Any] = runs.header(label)
-        parts = [said(header, key) for key in ("algorithm", "local") if header.get(key)]
+        parts = [text_of(header, key) for key in ("algorithm", "local") if header.get(key)]
         out[runs.names[label]] = ", ".join(parts) or "unknown"
     return out

@@ -1,4 +1,4 @@
-"""A run or a deployment while it goes on: what its folder says so far, and a page on this machine that shows it."""
+"""Watch a run or a deployment: a local web page that shows the state of its folder."""
 
 import json
 import time
@@ -22,24 +22,26 @@ from fedawe.results.metrics import declared_in
 from fedawe.results.record import Line, Record
 
 PAGE = Path(__file__).parent / "templates" / "watch.html"
-SHOWN = 400  # rounds of a curve; more are thinned out
-LATE = 5  # times the usual length of a round without a new one: something is wrong
-RECENT = 20  # rounds that alarms look at
-FORGOTTEN = 8
+SHOWN = 400  # largest number of points of a curve
+LATE = 5  # an alarm after this many times the usual duration of a round without a new round
+RECENT = 20  # last rounds that alarms are about
+FORGOTTEN = 8  # clients with the least influence that are listed
 POLICY = "default-src 'none'; connect-src 'self'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
 HOSTS = ("127.0.0.1", "localhost", "[::1]")
 
 
 def runs_in(folder: Path) -> list[Path]:
-    """The folders of runs: those that have a record, the one that was written to last first."""
+    """The folders with a record, the most recently written first."""
     found = [path.parent for path in folder.rglob(records.NAME)] if folder.is_dir() else []
     if not found:
-        raise UserError(f"{folder}: has no record of a run or of a deployment yet; expected a folder of fedawe")
+        raise UserError(
+            f"{folder}: has no record of a run or of a deployment yet; expected a folder that fedawe writes to"
+        )
     return sorted(found, key=lambda path: -(path / records.NAME).stat().st_mtime)
 
 
 def state_of(folder: Path, now: float | None = None) -> dict[str, Any]:
-    """Everything that the page shows, of the run that was written to last."""
+    """All data of the page, for the most recently written run."""
     run = runs_in(folder)[0]
     record = records.read(run / records.NAME)
     written = (run / records.NAME).stat().st_mtime
@@ -70,7 +72,7 @@ def state_of(folder: Path, now: float | None = None) -> dict[str, Any]:
 
 
 def _trace(folder: Path, run: Path, record: Record) -> Trace | None:
-    """The trace so far, or None if there is none yet; a file that is being replaced is read the next time."""
+    """The trace so far; None if there is none yet, or if its file cannot be read while it is being replaced."""
     seed = record.header.get("seed", 0)
     for place in (folder, *run.parents[:3]):
         path = place / "traces" / f"seed-{seed}.npz"
@@ -101,7 +103,7 @@ def _cumulated(rounds: Sequence[Line]) -> list[tuple[int, int]]:
 
 
 def _refusals(rounds: Sequence[Line]) -> dict[str, int]:
-    """Refusals by reason, of all rounds."""
+    """The numbers of refused replies by reason, over all rounds."""
     total: Counter[str] = Counter()
     for line in rounds:
         total.update({reason: int(n) for reason, n in line.get("refused", {}).items()})
@@ -109,7 +111,7 @@ def _refusals(rounds: Sequence[Line]) -> dict[str, int]:
 
 
 def _evaluations(record: Record) -> dict[str, list[tuple[int, float]]]:
-    """Each metric over the rounds."""
+    """The curve of each metric over the rounds."""
     out: dict[str, list[tuple[int, float]]] = {}
     for line in record.evaluations:
         for name, value in line.items():
@@ -131,7 +133,7 @@ def _metric(record: Record, evaluations: Collection[str]) -> Metric | None:
 
 
 def _influence(trace: Trace) -> dict[str, Any]:
-    """How biased the run is so far: as FedAWE counts, and as plain averaging would have."""
+    """The influence of clients so far under FedAWE and under FedAvg, whichever algorithm runs."""
     fleet = describe(trace)
     after = sorted({int(n) for n in np.linspace(1, trace.rounds, min(40, trace.rounds))})
     curves = {}
@@ -188,7 +190,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         host = (self.headers.get("Host") or "").rsplit(":", 1)[0]
-        if host not in HOSTS:  # another site's page must not read this one by a name that it made up
+        if host not in HOSTS:  # a web page of another site must not read this one through DNS rebinding
             self._send(403, "text/plain", b"only for this machine\n")
         elif self.path == "/":
             self._send(200, "text/html; charset=utf-8", PAGE.read_bytes())
@@ -212,11 +214,11 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
     def log_message(self, *_: Any) -> None:
-        """Requests are not told."""
+        """Requests are not logged."""
 
 
 def server(folder: Path, port: int = 0) -> ThreadingHTTPServer:
-    """A server for the page, on this machine only; port 0 takes a free one."""
+    """A server for the page that only this machine can reach; port 0 selects a free port."""
     runs_in(folder)
     handler = type("Handler", (_Handler,), {"folder": folder})
     try:

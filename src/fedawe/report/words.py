@@ -1,4 +1,4 @@
-"""What the numbers say, in sentences made from the numbers.
+"""Sentences that describe the results of an experiment, generated from its numbers.
 
 An advantage is claimed only where the 95 % interval of the paired differences does not contain zero.
 """
@@ -23,7 +23,7 @@ from fedawe.results.summary import spread
 
 @dataclass(frozen=True)
 class Finding:
-    """A sentence or two, and what they are about."""
+    """One or two sentences and their topic."""
 
     topic: str
     text: str
@@ -31,7 +31,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Words:
-    """The first sentence, the others, what is missing, and how the numbers were made."""
+    """The text of a section: its first sentence, findings, warnings, and how the numbers are computed."""
 
     headline: str
     findings: tuple[Finding, ...]
@@ -40,9 +40,9 @@ class Words:
 
 
 def words(comparison: Comparison) -> Words:
-    """The experiment summed up."""
+    """The text about an experiment."""
     about = {
-        "Influence": influence.told(comparison, influence.counts(comparison.runs)),
+        "Influence": influence.sentences(comparison, influence.influences_of(comparison.runs)),
         "Class by class": _classes(comparison),
         "Best on average": _best(comparison),
         "Against the baseline": _against_baseline(comparison),
@@ -55,7 +55,7 @@ def words(comparison: Comparison) -> Words:
 
 
 def headline(comparison: Comparison) -> str:
-    """The best algorithm against the baseline; if the baseline is best, the next best against it."""
+    """A sentence that compares the best algorithm other than the baseline with the baseline."""
     names, metric = comparison.runs.names, comparison.metric
     if not any(standing.values for standing in comparison.standings):
         return "No run is complete yet, so there is nothing to compare."
@@ -73,7 +73,7 @@ def headline(comparison: Comparison) -> str:
 
 
 def versus(metric: Metric, ours: Standing, theirs: Standing, d: Difference | None) -> str:
-    """How one algorithm compares with another; never an advantage that the interval does not show."""
+    """A sentence that compares two algorithms; it claims an advantage only if the interval shows it."""
     a, b = ours.name, theirs.name
     if d is None:
         return f"{a} and {b} cannot be compared: no seed was completed by both."
@@ -98,7 +98,7 @@ def versus(metric: Metric, ours: Standing, theirs: Standing, d: Difference | Non
 
 
 def _beside(metric: Metric, difference: float, other: str) -> str:
-    """How a value compares with another one."""
+    """A phrase that compares a value with another one, from their difference."""
     if difference == 0:
         return f"the same as {other}"
     return f"{_amount(metric, difference)} {_side(difference)} than {other}"
@@ -139,7 +139,7 @@ def _best(comparison: Comparison) -> list[str]:
 
 
 def _against_baseline(comparison: Comparison) -> list[str]:
-    """All algorithms against the baseline, in one sentence."""
+    """One sentence that compares all algorithms with the baseline."""
     if comparison.baseline is None or not comparison.metric.sign:
         return []
     groups: dict[int, list[str]] = {1: [], -1: [], 0: []}
@@ -155,7 +155,7 @@ def _against_baseline(comparison: Comparison) -> list[str]:
 
 
 def _further_models(comparison: Comparison) -> dict[str, list[str]]:
-    """How the other models that were evaluated, such as FedAWE's last aggregate, differ from those that are ranked."""
+    """Sentences that compare further models, such as FedAWE's last aggregate, with those that are ranked, by topic."""
     metric, out = comparison.metric, dict[str, list[str]]()
     for variant in variants_of(comparison.runs):
         said = []
@@ -164,7 +164,7 @@ def _further_models(comparison: Comparison) -> dict[str, list[str]]:
             d = None if ours is None else paired(other.values, ours.values, comparison.choice.interval)
             if ours is None or d is None:
                 continue
-            text = _beside(metric, d.mean, f"the model of {ours.name}")
+            text = _beside(metric, d.mean, f"that of {ours.name}'s model")
             if d.low is not None and d.high is not None:
                 text += f" (95 % interval {metric.show(d.low)} to {metric.show(d.high)}"
                 text += ", no significant difference)" if d.sign == 0 else ")"
@@ -176,7 +176,7 @@ def _further_models(comparison: Comparison) -> dict[str, list[str]]:
 
 
 def _classes(comparison: Comparison) -> list[str]:
-    """Whether the metric depends on the availability of a class: that is where a bias shows."""
+    """A sentence on whether the metric depends on the availability of a class, which shows a bias."""
     found, theirs, names = by_class(comparison), comparison.baseline, comparison.runs.names
     ours = next((s.label for s in comparison.ranked if s.label != theirs and s.label in found), None)
     if ours is None or theirs is None or theirs not in found:
@@ -200,7 +200,7 @@ def _classes(comparison: Comparison) -> list[str]:
 
 
 def _versions(runs: RunSet) -> list[str]:
-    """How many models a server had to keep, where an algorithm says so."""
+    """A sentence on the number of models that the server kept, for algorithms that record it."""
     said = []
     for label in runs.labels:
         counts = [n for run in runs.complete(label) for n in run.series("live_versions").values()]
@@ -216,7 +216,7 @@ def _availability(runs: RunSet) -> list[str]:
             return []
         clients, rounds = (runs.settings.get(name, 0) for name in ("clients", "rounds"))
         return [
-            f"The availability of {clients:,} clients over {rounds:,} rounds was drawn round by round and is not kept; "
+            f"The availability of {clients:,} clients over {rounds:,} rounds was drawn round by round and not stored; "
             "the experiment and the probabilities of the clients determine it."
         ]
     traces = list(runs.traces.values())
@@ -231,7 +231,7 @@ def _availability(runs: RunSet) -> list[str]:
         text += f", and none in {empty} of {len(active)} rounds"
     out = [sentence(text)]
     if len(echoes):
-        text = f"The last active round of an active client was {np.mean(echoes):.1f} rounds ago on average"
+        text = f"An available client was last available {np.mean(echoes):.1f} rounds before on average"
         text += f", at most {echoes.max()}"
         if never:
             text += f"; {never} of {clients * len(traces)} clients were never available"
@@ -240,7 +240,7 @@ def _availability(runs: RunSet) -> list[str]:
 
 
 def suite_words(comparisons: Sequence[Comparison], names: Sequence[str]) -> Words:
-    """Several experiments summed up: how the best mean rank compares with the baseline, setting by setting."""
+    """The text about several experiments: the algorithm of the best mean rank against the baseline in each of them."""
     ranks = sorted(mean_ranks(comparisons).items(), key=lambda item: item[1])
     shown = display_names(comparisons)
     bases = {comparison.baseline for comparison in comparisons}
@@ -257,7 +257,7 @@ def suite_words(comparisons: Sequence[Comparison], names: Sequence[str]) -> Word
             known = d is not None and d.low is not None
             groups[verdicts[comparison.verdict(d)] if known else f"not compared with {base}"].append(name)
         told = [f"{verdict} in {len(where)} ({'; '.join(where)})" for verdict, where in groups.items() if where]
-        headline = f"Of {len(comparisons)} settings, {shown[best]}, of the best mean rank, is {', '.join(told)}."
+        headline = f"Of {len(comparisons)} settings, {shown[best]}, which has the best mean rank, is {', '.join(told)}."
     findings = []
     if ranks:
         places = [f"{shown[label]} {rank:.2f}" for label, rank in ranks]
@@ -265,5 +265,5 @@ def suite_words(comparisons: Sequence[Comparison], names: Sequence[str]) -> Word
     runs = [run for comparison in comparisons for run in comparison.runs.runs]
     lost = Counter(str(run.status) for run in runs if run.status != "complete")
     tally = listed([f"{n} {status}" for status, n in lost.items()])
-    missing = [sentence(f"{lost.total()} of {counted(len(runs), 'run')} do not count: {tally}")] if lost else []
+    missing = [sentence(f"means omit {lost.total()} of {counted(len(runs), 'run')}: {tally}")] if lost else []
     return Words(headline, tuple(findings), tuple(missing), ())

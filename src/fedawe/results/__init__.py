@@ -1,1 +1,1 @@
-"""Records read back: metrics, standings, curves, tables, data frames and exports."""
+"""Read records, and make metrics, standings, curves, tables, data frames and exports from them."""

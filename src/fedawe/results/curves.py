@@ -1,4 +1,4 @@
-"""How a metric changes over the rounds, and how soon it is good."""
+"""Curves of a metric over the rounds, and the first rounds at which they reach targets."""
 
 import math
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from fedawe.results.folder import Array, RunResult
 from fedawe.results.standings import Comparison
 from fedawe.results.tables import Cell, Column, Table
 
-PARTS = (0.25, 0.5, 0.75, 1.0)  # of the way to the best result
+PARTS = (0.25, 0.5, 0.75, 1.0)  # targets, as parts of the way to the best result
 DECADE = 10.0  # values that span more than this are drawn on a logarithmic axis
 
 
@@ -25,12 +25,12 @@ class Curve:
 
     @property
     def mean(self) -> Array:
-        """Over seeds, [n]."""
+        """The mean over seeds, [n]."""
         return np.asarray(self.by_seed.mean(0))
 
     @property
     def std(self) -> Array:
-        """Over seeds, n - 1 in the denominator, [n]; zero for one seed."""
+        """The standard deviation over seeds, n - 1 in the denominator, [n]; zero for one seed."""
         return np.asarray(self.by_seed.std(0, ddof=1)) if len(self.seeds) > 1 else np.zeros(len(self.rounds))
 
 
@@ -48,7 +48,7 @@ def smoothed(curve: Curve, decay: float = 0.99) -> Curve:
 
 
 def curve(runs: Sequence[RunResult], name: str) -> Curve | None:
-    """The curves of some runs; None if there are no runs with such a metric."""
+    """The curves of a metric in these runs; None if no run has the metric."""
     series = {run.seed: values for run in runs if (values := run.series(name))}
     if not series:
         return None
@@ -58,7 +58,7 @@ def curve(runs: Sequence[RunResult], name: str) -> Curve | None:
 
 
 def logarithmic(metric: Metric, curves: Sequence[Curve]) -> bool:
-    """Whether a metric is drawn on a logarithmic axis: positive, no share, and of more than one order of magnitude."""
+    """Whether a metric is drawn on a logarithmic axis: not a share, positive, and over more than a factor of 10."""
     means = [found.mean for found in curves if len(found.mean)]
     if metric.share or not means:
         return False
@@ -69,14 +69,14 @@ def logarithmic(metric: Metric, curves: Sequence[Curve]) -> bool:
 def first_round(curve: Curve, target: float, sign: int = 1) -> int | None:
     """The first evaluated round in which the mean over seeds is at the target; None if it never is.
 
-    sign is that of the metric: 1 if it must be at least the target, -1 if at most.
+    `sign` is that of the metric: 1 if it must be at least the target, -1 if at most.
     """
     reached = np.flatnonzero(sign * curve.mean >= sign * target)
     return int(curve.rounds[reached[0]]) if len(reached) else None
 
 
 def speed_table(comparison: Comparison) -> Table | None:
-    """The first evaluated round at 1/4, 1/2, 3/4 and all of the way to the best result.
+    """A table of the first evaluated rounds at 1/4, 1/2, 3/4 and all of the way to the best result.
 
     For an accuracy the way begins at zero and ends at the best, rounded down to 10 %, as in the paper. For any other
     metric it begins at the first evaluation; where it is drawn on a logarithmic axis, the parts are those of that axis.
@@ -104,7 +104,7 @@ def speed_table(comparison: Comparison) -> Table | None:
 
 
 def _targets(comparison: Comparison, curves: Sequence[Curve]) -> list[float]:
-    """From easy to hard; none if there is no way to go."""
+    """The targets from easy to hard; none if no result is better than the start."""
     metric = comparison.metric
     finals = [s.mean for s in comparison.main if s.mean is not None]
     if not finals or metric.sign == 0:
@@ -127,7 +127,7 @@ def _targets(comparison: Comparison, curves: Sequence[Curve]) -> list[float]:
 
 
 def _towards_start(target: float, sign: int) -> float:
-    """Three figures, rounded so that the target is no harder to reach.
+    """The target rounded to three digits, so that it does not become harder to reach.
 
     >>> _towards_start(5.0349, -1), _towards_start(0.98765, 1)
     (5.04, 0.987)

@@ -1,4 +1,4 @@
-"""Records as TensorBoard's event files: a folder per run, its metrics as scalars over the rounds."""
+"""Export records as TensorBoard event files: a folder per run, with its metrics as scalars over the rounds."""
 
 import io
 import shutil
@@ -17,14 +17,15 @@ from fedawe.results.head import folder_name
 from fedawe.results.metrics import metrics_of, variants_of
 from fedawe.results.participation import SUFFIX
 
-NAME = "events.out.tfevents.fedawe"  # TensorBoard looks for `tfevents`; the rest tells our files from others'
-PARTS = ("test", "train", "client", "validation")  # of the data, that a metric may be named after
+NAME = "events.out.tfevents.fedawe"  # TensorBoard looks for `tfevents`; `fedawe` marks files that we may replace
+PARTS = ("test", "train", "client", "validation")  # parts of the data, with which names of metrics may begin
 
 
 def tag(name: str, variants: Sequence[str] = (), declared: Container[str] = ()) -> str:
-    """What TensorBoard calls a metric: what precedes the slash is a group of charts.
+    """The tag of a metric in TensorBoard, which groups charts by the text before the slash.
 
-    variants are the prefixes of further models; declared are the metrics with a direction: all others are diagnostics.
+    `variants` are the prefixes of further models. `declared` are the metrics with a direction; all others are
+    diagnostics.
 
     >>> known = ("test_accuracy", "train_loss", "distance")
     >>> [tag(name, ["latest"], known) for name in ("test_accuracy", "latest_train_loss", "distance", "echo_mean")]
@@ -40,9 +41,9 @@ def tag(name: str, variants: Sequence[str] = (), declared: Container[str] = ()) 
 
 
 def write_tensorboard(folder: Path, out: Path, warn: Warn = warnings.warn) -> None:
-    """OUT/LABEL/seed-S for every run, below the names of the experiments if there are several.
+    """Write a folder OUT/LABEL/seed-S for every run; with several experiments, OUT/EXPERIMENT/LABEL/seed-S.
 
-    All of it appears at once, in the place of what was exported before; a folder with anything else in it is refused.
+    An earlier export is replaced at once, when the new one is complete; a folder with other files is refused.
     """
     try:
         import tensorboard  # type: ignore[import-untyped]  # noqa: F401
@@ -67,14 +68,14 @@ def write_tensorboard(folder: Path, out: Path, warn: Warn = warnings.warn) -> No
 
 
 def _is_free(out: Path) -> bool:
-    """Whether nothing is there, or nothing but event files of ours."""
+    """Whether the folder does not exist, or has no other files than an earlier export."""
     if not out.is_dir():
         return not out.exists()
     return all(path.name == NAME or (path.is_dir() and not path.is_symlink()) for path in out.rglob("*"))
 
 
 def _swap(fresh: Path, out: Path) -> None:
-    """The new folder in the place of the old one."""
+    """Move the new folder to the place of the old one."""
     if not out.exists():
         fresh.rename(out)
         return
@@ -89,9 +90,9 @@ def _swap(fresh: Path, out: Path) -> None:
 
 
 def _file(experiment: RunSet, run: RunResult, settings: Settings) -> bytes:
-    """An event file: its version, the settings for the tab HPARAMS, and all scalars.
+    """The content of an event file: its version, the settings for the tab HPARAMS, and all scalars.
 
-    The record does not say when the run began; it was last written to when it ended, so many seconds later.
+    The record has no start time. It is the time at which the file was last changed minus the seconds of the run.
     """
     began = run.record.path.stat().st_mtime - (run.seconds or 0.0)
     variants = variants_of(experiment)
@@ -104,10 +105,10 @@ def _file(experiment: RunSet, run: RunResult, settings: Settings) -> bytes:
 
 
 def first_events(settings: Settings, at: float) -> bytes:
-    """What an event file begins with.
+    """The first events of a file: its version, and the settings.
 
-    The settings are without the seed: TensorBoard takes runs that differ in nothing else for trials of one, and shows
-    their mean.
+    The settings omit the seed, so that TensorBoard treats runs that differ only in the seed as trials of one session
+    group and shows their mean.
     """
     from tensorboard.plugins.hparams.summary_v2 import hparams_pb  # type: ignore[import-untyped]
 
@@ -118,7 +119,7 @@ def first_events(settings: Settings, at: float) -> bytes:
 def evaluation_event(
     at: float, line: Mapping[str, Any], variants: Sequence[str] = (), declared: Container[str] = ()
 ) -> bytes:
-    """All numbers of an evaluation."""
+    """The event with all numbers of an evaluation."""
     from tensorboard.compat.proto.summary_pb2 import Summary  # type: ignore[import-untyped]
 
     values = [Summary.Value(tag=name, simple_value=number) for name, number in scalars(line, variants, declared)]

@@ -7,7 +7,7 @@ from typing import Any
 Plain = str | int | float | bool | None
 Settings = dict[str, Plain]
 
-HIDDEN = ("class", "function", "definition")  # of an object, when it is written in a line
+HIDDEN = ("class", "function", "definition")  # fields of an object that `text_of` omits
 FIRST = ("task", "availability", "clients", "classes", "rounds")
 NOT_SETTINGS = (
     *("kind", "format", "label", "name", "metrics", "models", "needs_p", "parameters", "seed", "versions"),
@@ -16,7 +16,7 @@ NOT_SETTINGS = (
 
 
 def settings_of(header: Mapping[str, Any]) -> Settings:
-    """What a run was made from: the task and the availability by their titles, then every field by its path.
+    """The settings of a run: the task and the availability by their titles, then every field of the header by its path.
 
     >>> local = {"rate": {"eta0": 0.1}}
     >>> settings_of({"seed": 1, "clients": 9, "task": {"class": "my:Text", "width": 4}, "local": local})
@@ -32,7 +32,7 @@ def settings_of(header: Mapping[str, Any]) -> Settings:
 
 
 def title_of(fields: Mapping[str, Any]) -> str:
-    """What people call an object that a header describes: its title, its name, or its class or function."""
+    """The display name of an object in a header: its title, its name, or its class or function."""
     for key in ("title", "name"):
         if isinstance(fields.get(key), str):
             return str(fields[key])
@@ -40,7 +40,7 @@ def title_of(fields: Mapping[str, Any]) -> str:
 
 
 def class_path(fields: Any) -> str:
-    """`module:Class`, or the same of a function; empty if the fields do not say."""
+    """`module:Class` or `module:function`; empty if the fields have neither."""
     if not isinstance(fields, Mapping):
         return ""
     return str(fields.get("class") or fields.get("function") or "")
@@ -64,25 +64,27 @@ def flat(fields: Mapping[str, Any], path: str = "") -> Settings:
 
 
 def plain(value: Any) -> Plain:
-    """A value that a cell of a table can hold: numbers in a list become `0.9 0.3`."""
+    """The value as one that fits into a cell of a table: a list of numbers becomes `0.9 0.3`."""
     if isinstance(value, list):
         simple = all(each is None or isinstance(each, str | int | float) for each in value)
         return (" ".join(map(str, value)) or None) if simple else json.dumps(value)
     return value if value is None or isinstance(value, str | int | float | bool) else str(value)
 
 
-def said(header: Mapping[str, Any], key: str) -> str:
-    """One object of a header in a line: its class and its options.
+def text_of(header: Mapping[str, Any], key: str) -> str:
+    """An object of a header as text in one line: its class and its options.
 
-    >>> said({"local": {"class": "fedawe.training.local:Local", "steps": 10, "rate": {"class": "a:Rate", "eta0": 0.1}}},
-    ...      "local")
-    'Local(steps=10, rate=Rate(eta0=0.1))'
+    >>> header = {"local": {"class": "fedawe.training.local:Local", "steps": 10, "rate": {"class": "a:R", "eta0": 0.1}}}
+    >>> text_of(header, "local")
+    'Local(steps=10, rate=R(eta0=0.1))'
+    >>> text_of({"algorithm": {"class": "my:Mine", "weights": {"shape": [2], "sha256": "f3"}}}, "algorithm")
+    'Mine(weights=array(shape=2, sha256=f3))'
     """
-    return _said(header.get(key))
+    return _text(header.get(key))
 
 
-def _said(value: Any) -> str:
+def _text(value: Any) -> str:
     if not isinstance(value, Mapping):
         return str(plain(value))
-    options = ", ".join(f"{key}={_said(each)}" for key, each in value.items() if key not in HIDDEN)
-    return f"{class_name(value) or 'of'}({options})"
+    options = ", ".join(f"{key}={_text(each)}" for key, each in value.items() if key not in HIDDEN)
+    return f"{class_name(value) or ('array' if 'shape' in value else 'dict')}({options})"

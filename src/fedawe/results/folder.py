@@ -1,7 +1,7 @@
-"""An experiment read back from its folder: runs, traces, and what the clients have.
+"""Read an experiment from its folder: runs, traces, and the data of clients.
 
-Nothing here fails because a run is unfinished, diverged or damaged: that is said of the run, and the others are read.
-The folder of a deployment is that of an experiment with one run; so is the folder of one run.
+A run that is unfinished, diverged or damaged is no error: its status says so, and the others are read. The folder of a
+deployment, or of one run, is read as an experiment with one run.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,7 +27,7 @@ Status = Literal["complete", "diverged", "unfinished", "damaged"]
 
 @dataclass(frozen=True)
 class RunResult:
-    """One algorithm under one seed, as its record has it."""
+    """The record of one algorithm under one seed."""
 
     label: str
     seed: int
@@ -35,12 +35,12 @@ class RunResult:
 
     @property
     def header(self) -> records.Line:
-        """What it was made from; empty if the record is damaged from its beginning."""
+        """The header of the record; empty if the first line is damaged."""
         return self.record.header
 
     @property
     def status(self) -> Status:
-        """Only a complete run counts in a mean."""
+        """The status; means include only complete runs."""
         if self.record.problem is not None:
             return "damaged"
         status = self.record.status
@@ -48,25 +48,25 @@ class RunResult:
 
     @property
     def message(self) -> str:
-        """Why it is not complete, if it is known."""
+        """The reason why the run is not complete, if it is known."""
         return self.record.problem or str((self.record.end or {}).get("message", ""))
 
     @property
     def rounds(self) -> int:
-        """How many were evaluated."""
+        """The number of rounds after which the run was last evaluated."""
         return max((int(line["round"]) for line in self.record.evaluations), default=0)
 
     @property
     def seconds(self) -> float | None:
-        """How long it took."""
+        """The duration of the run up to its last line."""
         lines = [*self.record.evaluations, *([self.record.end] if self.record.end else [])]
         return next((float(line["elapsed_seconds"]) for line in reversed(lines) if "elapsed_seconds" in line), None)
 
     @cached_property
     def lines(self) -> list[records.Line]:
-        """Its evaluations, each with what a deployment says of its round.
+        """The evaluations; those of a deployment include the fields of their round.
 
-        The numbers in a nested field, such as `refused`, are on one level: `refused.late`.
+        Nested fields such as `refused` become fields of their own: `refused.late`.
         """
         rounds = {line["round"]: line for line in self.record.rounds}
         both = ((_flat(line), _flat(rounds.get(line["round"], {}))) for line in self.record.evaluations)
@@ -86,22 +86,22 @@ def _flat(line: records.Line) -> records.Line:
 
 @dataclass(frozen=True)
 class Clients:
-    """What the m clients of one seed have."""
+    """The data of the m clients of one seed."""
 
-    sizes: npt.NDArray[np.int64]  # [m]
+    sizes: npt.NDArray[np.int64]  # numbers of samples, [m]
     frequencies: Array | None = None  # share of each class, [m, C]; None where there are no classes
     p: Array | None = None  # base probabilities [m]; None for a recorded trace
 
 
 @dataclass(frozen=True)
 class RunSet:
-    """All that one folder holds; `labels` are its algorithms in the order of the experiment."""
+    """The content of one folder; `labels` are its algorithms in the order of the experiment."""
 
     path: Path
     labels: tuple[str, ...]
     runs: tuple[RunResult, ...]
     command: str = ""
-    shared: Mapping[str, Any] = field(default_factory=dict)  # the fields of the experiment, for when no run has begun
+    shared: Mapping[str, Any] = field(default_factory=dict)  # the fields of the experiment, used when no run has begun
     environment: Mapping[str, Any] = field(default_factory=dict)
     traces: Mapping[int, Trace] = field(default_factory=dict)
     clients: Mapping[int, Clients] = field(default_factory=dict)
@@ -109,7 +109,7 @@ class RunSet:
 
     @cached_property
     def seeds(self) -> tuple[int, ...]:
-        """In increasing order."""
+        """The seeds of all runs in increasing order."""
         return tuple(sorted({run.seed for run in self.runs}))
 
     def of(self, label: str) -> list[RunResult]:
@@ -117,16 +117,16 @@ class RunSet:
         return sorted((run for run in self.runs if run.label == label), key=lambda run: run.seed)
 
     def complete(self, label: str) -> list[RunResult]:
-        """Those of them that count."""
+        """The complete runs of an algorithm, seed by seed."""
         return [run for run in self.of(label) if run.status == "complete"]
 
     def header(self, label: str) -> records.Line:
-        """What the runs of an algorithm were made from; empty if none of them says."""
+        """The header of the runs of an algorithm; empty if none of them has one."""
         return next((run.header for run in self.of(label) if run.header), {})
 
     @cached_property
     def names(self) -> dict[str, str]:
-        """The display name of every algorithm; its label where two would be called the same."""
+        """The display name of every algorithm; its label if two algorithms would have the same name."""
         found = {label: str(self.header(label).get("name") or label) for label in self.labels}
         several = {name for name in found.values() if list(found.values()).count(name) > 1}
         return {label: label if name in several else name for label, name in found.items()}
@@ -138,7 +138,7 @@ class RunSet:
 
     @cached_property
     def settings(self) -> Settings:
-        """What all runs share."""
+        """The settings that all runs share."""
         found = [settings_of(run.header) for run in self.runs if run.header]
         if not found:
             return settings_of(self.shared)
@@ -149,7 +149,7 @@ class RunSet:
         }
 
     def find(self, text: str) -> str | None:
-        """The label that is meant by a label or by a display name, in capitals or not; None if it is not clear."""
+        """The label for a label or display name, ignoring case if need be; None if there is none, or more than one."""
         if text in self.labels:
             return text
         same = [label for label in self.labels if self.names[label] == text]
@@ -157,14 +157,14 @@ class RunSet:
         return same[0] if len(same) == 1 else alike[0] if len(alike) == 1 else None
 
     def the(self, text: str) -> str:
-        """As `find`, and refused if it is not clear."""
+        """As `find`, but refuses a name without a unique label."""
         label = self.find(text)
         if label is None:
             raise UserError(f"unknown algorithm {text!r} in {self.path}; choose from {', '.join(self.labels)}")
         return label
 
     def only(self, labels: Sequence[str]) -> "RunSet":
-        """The same with these algorithms alone, in this order."""
+        """The same content with only these algorithms, in this order."""
         kept = tuple(dict.fromkeys(labels))
         return replace(self, labels=kept, runs=tuple(run for run in self.runs if run.label in kept))
 
@@ -218,7 +218,7 @@ def load_all(out: Path) -> list[RunSet]:
 
 
 def _labels(head: Mapping[str, Any], runs: Sequence[RunResult]) -> tuple[str, ...]:
-    """In the order of the experiment, as far as it is known."""
+    """The labels of the runs, in the order of the experiment if it is known."""
     order = [label for label in head.get("algorithms", []) if isinstance(label, str)]
     known = {run.label for run in runs}
     return (*(label for label in dict.fromkeys(order) if label in known), *sorted(known - set(order)))
@@ -247,7 +247,7 @@ def _head(path: Path, problems: list[str]) -> dict[str, Any] | None:
 
 
 def _runs(out: Path) -> list[RunResult]:
-    """A run is a folder LABEL/seed-S, or the folder that was given; one without a record has only just begun."""
+    """The runs in the folders LABEL/seed-S, or in `out` itself; one without a record has only just begun."""
     runs = []
     if (path := out / records.NAME).exists():
         record = records.read(path)
@@ -266,11 +266,11 @@ def _runs(out: Path) -> list[RunResult]:
 
 
 def _of_one_length(runs: Sequence[RunResult]) -> Iterator[RunResult]:
-    """The runs; one that is complete with fewer rounds than another has yet to be extended, and does not count."""
+    """The runs; one that is complete with fewer rounds than others counts as unfinished until it is extended."""
     longest = max((_planned(run) for run in runs if run.status == "complete"), default=0)
     for run in runs:
         if run.status == "complete" and (planned := _planned(run)) < longest:
-            why = f"has {planned} rounds, others have {longest}; extend it to as many"
+            why = f"has {planned} rounds, others have {longest}; extend it to {longest}"
             end = {**(run.record.end or {}), "status": "unfinished", "message": why}
             yield replace(run, record=replace(run.record, end=end))
         else:
@@ -278,7 +278,7 @@ def _of_one_length(runs: Sequence[RunResult]) -> Iterator[RunResult]:
 
 
 def _planned(run: RunResult) -> int:
-    """How many rounds a run was to have."""
+    """The number of rounds for which a run was planned."""
     rounds = run.header.get("rounds")
     return rounds if isinstance(rounds, int) else run.rounds
 

@@ -1,4 +1,4 @@
-"""All evaluations under a folder as one tidy table: a row for each, with what it was made with."""
+"""All evaluations below a folder as one table: a row for each, with its metrics and the settings of its run."""
 
 import csv
 import io
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 Warn = Callable[[str], object]
-Place = tuple[str, RunSet, RunResult]  # the folder of the experiment as a reader sees it, the experiment, the run
+Place = tuple[str, RunSet, RunResult]  # the name of the experiment's folder, the experiment, the run
 
-# What every row begins with; then the metrics, then the other settings.
+# The first columns; the metrics and the other settings follow.
 FIRST = (
     "folder",
     "task",
@@ -46,12 +46,12 @@ def frame(runs: Iterable[Place]) -> "pandas.DataFrame":
 
 
 def write_csv(folder: Path, out: Path, warn: Warn = warnings.warn) -> None:
-    """The same table as CSV; a file that is something else is not written over."""
+    """Write the same table as CSV; refuses to overwrite a file that is not such a table."""
     if out.exists() and not _is_ours(out):
         raise UserError(f"{out} exists and is not a table that `fedawe export` wrote; choose another --out")
     columns, rows = table(below(folder, warn))
     buffer = io.StringIO()
-    writer = csv.DictWriter(buffer, columns, lineterminator="\n")  # what a run does not have is left empty
+    writer = csv.DictWriter(buffer, columns, lineterminator="\n")  # missing values are empty
     writer.writeheader()
     writer.writerows(rows)
     new_folder(out.parent)
@@ -63,12 +63,12 @@ def _is_ours(path: Path) -> bool:
     try:
         with path.open("rb") as file:
             return file.read(len(head)) == head
-    except OSError:  # a folder, or a file that may not be read
+    except OSError:  # a folder, or no permission to read the file
         return False
 
 
 def table(runs: Iterable[Place]) -> tuple[list[str], list[Row]]:
-    """The names of the columns, and one row per evaluation, run after run; what is not set is omitted."""
+    """The names of the columns, and one row per evaluation, run after run; rows omit values that are None."""
     metrics: dict[str, None] = {}  # sets that keep their order
     others: dict[str, None] = {}
     rows: list[Row] = []
@@ -94,7 +94,7 @@ def table(runs: Iterable[Place]) -> tuple[list[str], list[Row]]:
 
 
 def below(folder: Path, warn: Warn) -> Iterator[Place]:
-    """All runs in the experiments of a folder; files that are damaged are warned of."""
+    """All runs of the experiments in a folder; warns of damaged files."""
     for experiment in load_all(folder):
         relative = experiment.path.relative_to(folder)
         place = folder.resolve().name if relative == Path() else relative.as_posix()
@@ -102,7 +102,7 @@ def below(folder: Path, warn: Warn) -> Iterator[Place]:
 
 
 def each(experiment: RunSet, warn: Warn) -> Iterator[RunResult]:
-    """The runs of one experiment, algorithm by algorithm."""
+    """The runs of one experiment, algorithm by algorithm; warns of damaged files."""
     for problem in experiment.problems:
         warn(problem)
     for label in experiment.labels:
@@ -113,7 +113,7 @@ def each(experiment: RunSet, warn: Warn) -> Iterator[RunResult]:
 
 
 def flat(line: Row) -> Row:
-    """An evaluation in plain values: numbers by class become a column for each class; other lists are left out.
+    """An evaluation as columns: numbers by class become one column per class; other lists are omitted.
 
     >>> flat({"kind": "evaluation", "round": 5, "test_accuracy_by_class": [0.9, 0.4], "clients": [3, 8]})
     {'round': 5, 'test_accuracy_class_0': 0.9, 'test_accuracy_class_1': 0.4}

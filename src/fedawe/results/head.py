@@ -1,4 +1,4 @@
-"""Where the files of an experiment are, and `experiment.json`: what all of its runs share."""
+"""`experiment.json`, which has the settings of all runs of an experiment, and the names of the folders of runs."""
 
 import hashlib
 import json
@@ -11,7 +11,7 @@ LONGEST = 200  # characters of a folder name
 
 
 def folder_name(label: str) -> str:
-    """The folder of an algorithm's runs: characters that cannot be in a file name are quoted, a long label is cut."""
+    """The folder of an algorithm's runs: special characters of the label are quoted, and a long label is shortened."""
     name = quote(label, safe="()=,. +")
     if len(name) > LONGEST:
         name = f"{name[: LONGEST - 17]}~{hashlib.sha256(label.encode()).hexdigest()[:16]}"
@@ -19,7 +19,7 @@ def folder_name(label: str) -> str:
 
 
 def head_content(head: dict[str, Any]) -> bytes:
-    """What `experiment.json` holds: the head, and a checksum of it."""
+    """The content of `experiment.json`: the head and its checksum."""
     return (json.dumps({**head, "sha256": _checksum(head)}, indent=1) + "\n").encode()
 
 

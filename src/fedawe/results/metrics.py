@@ -1,4 +1,4 @@
-"""Which numbers the evaluations of an experiment have, and by which of them algorithms are ranked."""
+"""The metrics in the evaluations of an experiment, and the one by which algorithms are ranked."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -8,19 +8,19 @@ from fedawe.core.errors import UserError
 from fedawe.core.metric import Metric
 from fedawe.results.folder import RunResult, RunSet
 
-# Further models that are evaluated besides the one that counts, by the prefix of their metrics.
+# Further models that are evaluated besides the one that is ranked: the prefix of their metrics, and their names.
 MODELS = {"latest": "last aggregate", "received": "mean of the models received"}
 
 
 def model_name(variant: str) -> str:
-    """What a further model is called."""
+    """The name of a further model for people, from the prefix of its metrics."""
     return MODELS.get(variant, variant)
 
 
 def metrics_of(runs: RunSet) -> tuple[Metric, ...]:
-    """The metrics that evaluations have: the one that decides, others with a direction, undeclared ones, diagnostics.
+    """The metrics in evaluations: the one that decides, others with a direction, undeclared ones, diagnostics.
 
-    Where nothing has been evaluated yet, those that are declared.
+    If nothing has been evaluated yet, they are the declared ones.
     """
     declared, present = _declared(runs), _present(runs)
     further = {f"{variant}_{name}" for variant in variants_of(runs) for name in present}
@@ -37,7 +37,7 @@ def variants_of(runs: RunSet) -> tuple[str, ...]:
 
 
 def variants_in(line: Mapping[str, Any], declared: Mapping[str, Metric], header: Mapping[str, Any]) -> tuple[str, ...]:
-    """The prefixes of further models in one evaluation: as the header names them, or else as the metrics show them."""
+    """The prefixes of further models in one evaluation: those in the header, or else those found in metric names."""
     if isinstance(models := header.get("models"), list):
         return tuple(map(str, models))
     own = [name for name, metric in declared.items() if metric.better is not None and name in line]
@@ -50,13 +50,13 @@ def variants_in(line: Mapping[str, Any], declared: Mapping[str, Metric], header:
 
 
 def declared_in(header: Mapping[str, Any]) -> dict[str, Metric]:
-    """The metrics that a header declares, in their order."""
+    """The metrics that a header declares, by name."""
     found = [Metric.from_fields(fields) for fields in header.get("metrics") or [] if isinstance(fields, dict)]
     return {metric.name: metric for metric in found if metric is not None}
 
 
 def deciding(runs: RunSet, name: str | None = None) -> tuple[Metric, str]:
-    """The metric that algorithms are ranked by, and what a reader must know about that choice."""
+    """The metric by which algorithms are ranked, and a remark on that choice, which may be empty."""
     found = metrics_of(runs)
     if name is not None:
         metric = _named(runs, name)
@@ -97,7 +97,7 @@ def _named(runs: RunSet, name: str) -> Metric:
 
 
 def _declared(runs: RunSet) -> dict[str, Metric]:
-    """All that the headers declare, in their order."""
+    """The metrics that the headers of all algorithms declare, by name."""
     out: dict[str, Metric] = {}
     for label in runs.labels:
         for name, metric in declared_in(runs.header(label)).items():
@@ -106,7 +106,7 @@ def _declared(runs: RunSet) -> dict[str, Metric]:
 
 
 def _present(runs: RunSet) -> dict[str, None]:
-    """The names of all numbers that evaluations have, in their order."""
+    """The names of all numbers in evaluations, in their order."""
     return {
         name: None
         for run in runs.runs

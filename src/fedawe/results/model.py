@@ -28,8 +28,8 @@ def load_model(path: str | Path, module: nn.Module | None = None) -> nn.Module:
     """The final model of a run, in evaluation mode.
 
     path    the folder of the run, as runs/x/fedawe/seed-0, or the model.safetensors in it
-    module  where to put parameters and buffers: by their names if these are the ones of the record, else in the order
-            of its `state_dict`; None: the run's own network, if it is a bundled one
+    module  receives the parameters and buffers: by name if its names are those of the record, else in the order of its
+            `state_dict`; None: the run's own network, if it is a bundled one
     """
     if module is not None and not isinstance(module, nn.Module):
         what = f"the class {module.__name__}" if isinstance(module, type) else f"a {type(module).__name__}"
@@ -42,7 +42,9 @@ def load_model(path: str | Path, module: nn.Module | None = None) -> nn.Module:
     if module is None:
         if own is None:
             size = sum(tensor.numel() for tensor in tensors.values())
-            raise UserError(f"{file}: {size} numbers whose network is not known; give the nn.Module they belong to")
+            raise UserError(
+                f"{file}: the network of its {size} numbers is not known; give the nn.Module they belong to"
+            )
         module = own.to_empty(device="cpu")
     elif any(is_lazy(parameter) for parameter in module.parameters()):
         raise UserError("module has parameters without a shape; call it once with an input, then load")
@@ -51,7 +53,7 @@ def load_model(path: str | Path, module: nn.Module | None = None) -> nn.Module:
 
 
 def _record(file: Path) -> Record | None:
-    """The record beside the model; None if there is none. A final model must be that of a complete run."""
+    """The record in the folder of the model, or None if there is none; refuses a run that is not complete."""
     path = file.with_name(records.NAME)
     if not path.exists():
         if file.name == NAME and not file.exists() and file.parent.is_dir():
@@ -59,19 +61,21 @@ def _record(file: Path) -> Record | None:
         return None
     record = records.read(path)
     if record.problem is not None:
-        raise UserError(f"{record.problem}; run the same command again to mend it")
+        raise UserError(f"{record.problem}; run the same command again to repair it")
     if file.name == NAME and record.status != "complete":
         raise UserError(f"{file.parent}: the run is {record.status}, so it has no final model")
     return record
 
 
 def _tensors(file: Path, record: Record | None) -> Tensors:
-    """What the file holds, if it is the model that the record speaks of: a vector x, or tensors by name."""
+    """The tensors of the file: a vector x, or tensors by name; refuses a file without the checksum of the record."""
     content = existing_file(file).read_bytes()
     if file.name == NAME and record is not None and record.end is not None:
         sha256 = record.end.get("model_sha256")
         if sha256 is not None and sha256 != hashlib.sha256(content).hexdigest():
-            raise UserError(f"{file}: is not the model of the record beside it; run the same command again to mend it")
+            raise UserError(
+                f"{file}: is not the model of the record beside it; run the same command again to repair it"
+            )
     try:
         return safetensors.torch.load(content)
     except SafetensorError as error:
@@ -79,7 +83,7 @@ def _tensors(file: Path, record: Record | None) -> Tensors:
 
 
 def _shapes(header: Mapping[str, Any], own: nn.Module | None) -> Shapes | None:
-    """The shapes of what is in the vector, in its order; None if nothing says."""
+    """The shapes of parameters and buffers in the order of the vector; None if they are unknown."""
     said = header.get("parameters")
     if isinstance(said, Mapping) and list(said) != ["x"]:
         return {str(name): list(shape) for name, shape in said.items()}
@@ -87,7 +91,7 @@ def _shapes(header: Mapping[str, Any], own: nn.Module | None) -> Shapes | None:
 
 
 def _fitted(file: Path, tensors: Tensors, shapes: Shapes | None, layout: Layout) -> Tensors:
-    """The module's `state_dict`: by name where the names are its own, else in order; refused if it does not fit."""
+    """The `state_dict` for the module: by name if the names are the same, else in order; refuses other shapes."""
     theirs = {entry.name: list(entry.shape) for entry in layout.ordered}
     if list(tensors) == ["x"] and tensors["x"].ndim == 1:
         x = tensors["x"]

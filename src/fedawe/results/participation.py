@@ -1,4 +1,4 @@
-"""What availability does to training: how stale clients are, and what accuracy a class has that is rarely available."""
+"""Effects of availability: the staleness of clients, and metrics of classes that are rarely or often available."""
 
 from dataclasses import dataclass
 
@@ -16,7 +16,7 @@ from fedawe.results.tables import Cell, Column, Table
 
 Counts = npt.NDArray[np.int64]
 
-SUFFIX = "_by_class"  # of a metric that has a number for every class
+SUFFIX = "_by_class"  # end of the name of a metric that has a number for every class
 
 
 def echo_counts(trace: Trace) -> Counts:
@@ -34,7 +34,7 @@ def staleness_counts(trace: Trace) -> Counts:
     >>> staleness_counts(Trace([[1, 0], [1, 0], [0, 1]])).tolist()    # ages 1 1, 1 2, 1 3
     [0, 4, 1, 1]
     """
-    # A client that is away for n rounds holds models of all ages from 1 to n on the way; the last absence has no end.
+    # During an absence of n rounds a client holds a model of age 1, 2, ..., n. The last absence ends with the trace.
     away = np.where(trace.on.any(0), trace.on[::-1].argmax(0), trace.rounds)
     absences = np.bincount(np.concatenate([trace.echoes(), away]))
     absences[0] = 0
@@ -57,35 +57,35 @@ def class_availability(runs: RunSet, seed: int) -> Array | None:
 
 @dataclass(frozen=True)
 class ByClass:
-    """One algorithm's metric class by class; in each seed the classes are in order of their availability."""
+    """A metric of one algorithm by class; in each seed, the classes are in order of their availability."""
 
     label: str
     metric: Metric
     seeds: tuple[int, ...]
-    classes: npt.NDArray[np.int64]  # the class at each place, the least available first, [seeds, C]
+    classes: npt.NDArray[np.int64]  # the class at each position, the least available first, [seeds, C]
     availability: Array  # [seeds, C]
     values: Array  # [seeds, C]
 
     def gaps(self) -> dict[int, float]:
-        """The metric on the more available half of the classes minus that on the other, seed by seed."""
+        """By seed, the metric on the more available half of the classes minus that on the other half."""
         low, high = self.halves()
         return {seed: float(b - a) for seed, a, b in zip(self.seeds, low, high, strict=True)}
 
     def halves(self) -> tuple[Array, Array]:
-        """The mean on the less and on the more available half (a class in the middle is in neither), [seeds]."""
+        """The means over the less and the more available half of the classes, without one in the middle; [seeds]."""
         half = self.values.shape[1] // 2
         return self.values[:, :half].mean(1), self.values[:, -half:].mean(1)
 
 
 def class_metric(comparison: Comparison) -> Metric | None:
-    """The metric that evaluations have class by class: the one that decides if it is among them, else the first."""
+    """The metric that evaluations have by class: the one that is compared if it is among them, else the first."""
     names = {name for run in comparison.runs.runs for line in run.lines[-1:] for name in line}
     found = [metric for metric in metrics_of(comparison.runs) if f"{metric.name}{SUFFIX}" in names]
     return comparison.metric if comparison.metric in found else next(iter(found), None)
 
 
 def by_class(comparison: Comparison) -> dict[str, ByClass]:
-    """Every algorithm that has complete runs with a metric of two classes or more."""
+    """The metric by class of every algorithm with complete runs; empty if it has fewer than two classes."""
     runs, metric, out = comparison.runs, class_metric(comparison), dict[str, ByClass]()
     if metric is None:
         return out
@@ -99,7 +99,7 @@ def by_class(comparison: Comparison) -> dict[str, ByClass]:
             values = window_mean(run, f"{metric.name}{SUFFIX}", comparison.choice.window)
             if values is not None:
                 means.setdefault(label, {})[run.seed] = values
-    # Classes that some run has no number for, as those without test samples, are left out of all.
+    # Classes without a number in some run, such as those without test samples, are omitted for all algorithms.
     every = [values for of in means.values() for values in of.values()]
     if len({len(values) for values in every}) != 1 or (known := np.isfinite(every).all(0)).sum() < 2:
         return out
@@ -116,7 +116,7 @@ def by_class(comparison: Comparison) -> dict[str, ByClass]:
 
 
 def class_table(comparison: Comparison) -> Table | None:
-    """A metric on the classes that are rarely available and on those that are often available, and the gap."""
+    """A table of a metric on the classes that are rarely and on those that are often available, and the gap."""
     found, metric = by_class(comparison), class_metric(comparison)
     if not found or metric is None:
         return None
@@ -150,5 +150,5 @@ def class_table(comparison: Comparison) -> Table | None:
 
 
 def gap_difference(found: dict[str, ByClass], label: str, to: str, interval: Interval) -> Difference | None:
-    """One algorithm's gap minus another's."""
+    """The gap of one algorithm minus that of another, paired by seed."""
     return paired(found[label].gaps(), found[to].gaps(), interval)

@@ -1,4 +1,4 @@
-"""What a run leaves to read: `record.jsonl`, a header line, one line per evaluation, and a last line.
+"""The record of a run, `record.jsonl`: a header line, one line per evaluation, and a last line.
 
 Every line carries a checksum of itself. Fields whose names end in `_seconds` are the only ones that may differ between
 two executions of the same run, and are not part of the checksum.
@@ -19,23 +19,25 @@ from fedawe.core.files import write_atomically
 
 Line = dict[str, Any]
 NAME = "record.jsonl"
-FORMAT = 2  # of a record and of an experiment's folder
+FORMAT = 2  # version of the format of a record and of an experiment's folder
 
 
 @dataclass(frozen=True)
 class Record:
-    """A record as read: whatever follows a damaged or unfinished line is left out, and `problem` says so."""
+    """A record as read. Lines from the first damaged or unfinished one on are omitted, and `problem` says so."""
 
     path: Path
     header: Line
     evaluations: list[Line]
     end: Line | None  # how it ended: {"status": "complete" | "diverged", "message": ...}; None while it has not
     problem: str | None = None
-    rounds: list[Line] = field(default_factory=list)  # of a deployment: clients, refusals, bytes, seconds of each round
+    rounds: list[Line] = field(
+        default_factory=list
+    )  # of a deployment: clients, refusals, bytes and seconds of each round
 
     @property
     def lines(self) -> list[Line]:
-        """Everything between header and end, as it was written: of one round first the round, then its evaluation."""
+        """All lines between header and end in their order: the line of a round, then its evaluation."""
         found = [*self.rounds, *self.evaluations]
         return sorted(found, key=lambda line: (line["round"], line["kind"] == "evaluation"))
 
@@ -50,7 +52,7 @@ class Record:
 
 
 def seal(line: Line) -> str:
-    """The line as text with its checksum, which passes over wall-clock fields."""
+    """The line as text with its checksum, which does not include wall-clock fields."""
     stable = {key: value for key, value in line.items() if not key.endswith("_seconds")}
     return _dump({**line, "crc": _crc(stable)})
 
@@ -75,7 +77,7 @@ def _unseal(text: str) -> Line | None:
 
 
 def read(path: Path) -> Record:
-    """The record in the file; a damaged line ends it there, and is named."""
+    """Read the record in the file, up to the first damaged line."""
     try:
         texts = path.read_bytes().split(b"\n")
     except OSError as error:
@@ -85,7 +87,7 @@ def read(path: Path) -> Record:
     for number, text in enumerate(texts, 1):
         line = _unseal(text.decode(errors="replace"))
         if line is None:
-            if text or number < len(texts):  # the file ends in a newline; anything else in that place is half a line
+            if text or number < len(texts):  # else it is the empty text after the last newline
                 problem = f"{path}:{number}: the line is damaged or unfinished"
             break
         lines.append(line)
@@ -97,14 +99,14 @@ def read(path: Path) -> Record:
 
 
 class Writer:
-    """Appends lines to a record; what `keep` holds is what the file begins with."""
+    """Writes a record: first the lines `keep`, which replace the old content of the file, then further lines."""
 
     def __init__(self, path: Path, keep: list[Line]) -> None:
         write_atomically(path, "".join(seal(line) + "\n" for line in keep).encode())
         self.file: IO[str] = path.open("a", encoding="utf-8", newline="\n")
 
     def write(self, line: Line) -> None:
-        """One line, handed to the operating system at once: a killed process loses none of it."""
+        """Write one line and flush it, so that it is not lost if the process is killed."""
         try:
             self.file.write(seal(line) + "\n")
             self.file.flush()
@@ -112,7 +114,7 @@ class Writer:
             raise UserError(f"cannot write {self.file.name}: {error.strerror}") from None
 
     def sync(self) -> None:
-        """To the disk."""
+        """Write all lines to the disk."""
         try:
             os.fsync(self.file.fileno())
         except OSError as error:
@@ -125,7 +127,7 @@ class Writer:
         try:
             self.sync()
         finally:
-            with suppress(OSError):  # what could not be written was told of already
+            with suppress(OSError):  # a failed write has raised an error before
                 self.file.close()
 
 

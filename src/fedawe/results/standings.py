@@ -1,8 +1,8 @@
-"""How the algorithms of an experiment compare.
+"""Compare the algorithms of an experiment.
 
-A run is summed up by its window mean: the mean over the evaluations of its last 50 rounds, or its last evaluation if it
+The score of a run is its window mean: the mean over the evaluations of its last 50 rounds, or its last evaluation if it
 has fewer rounds. Only complete runs count. Runs of the same seed share data, trace and initial model, so algorithms are
-compared seed by seed, and the interval is one for the mean of those differences.
+compared seed by seed, and the interval is that of the mean of the paired differences.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,19 +21,21 @@ from fedawe.results.folder import Array, RunResult, RunSet
 from fedawe.results.metrics import deciding, model_name, variants_of
 
 scipy = lazy_loader.load("scipy")  # imported with the first interval: it takes a second
-BOOTSTRAP_SEEDS = 10  # with fewer, resampling sees too few different samples to mean anything
+BOOTSTRAP_SEEDS = 10  # with fewer, there are too few different resamples for an interval
 USUAL_BASELINE = path_of(FedAvg)
 
 
 def window(run: RunResult, rounds: int = WINDOW) -> list[int]:
-    """The evaluated rounds that sum up a run."""
+    """The evaluated rounds over which the score of a run is the mean."""
     evaluated, total = sorted(int(line["round"]) for line in run.record.evaluations), run.rounds
     return [n for n in evaluated if n > total - rounds] if total >= rounds else evaluated[-1:]
 
 
 def window_mean(run: RunResult, name: str, rounds: int = WINDOW) -> Array | None:
-    """The mean of a metric over the window, a number or one per class (NaN where a class has none in some evaluation);
-    None if the run has no such metric."""
+    """The mean of a metric over the window, a number or one per class; None if the run has no such metric.
+
+    It is NaN for a class that has no value in some evaluation of the window.
+    """
     values = run.series(name)
     found = [values[n] for n in window(run, rounds) if n in values]
     return np.asarray(np.array(found, dtype=np.float64).mean(0)) if found else None
@@ -52,7 +54,7 @@ class Difference:
 
     @property
     def sign(self) -> int:
-        """+1 or -1 where the interval does not contain zero, 0 where it does or where there is none."""
+        """+1 or -1 if the interval does not contain zero; 0 if it does or if there is no interval."""
         if self.low is None or self.high is None or self.low <= 0 <= self.high:
             return 0
         return 1 if self.low > 0 else -1
@@ -77,7 +79,7 @@ def paired(ours: Mapping[int, float], theirs: Mapping[int, float], interval: Int
         raise UserError(f"a bootstrap interval needs {BOOTSTRAP_SEEDS} seeds, here are {n}; use the student interval")
     if n == 1:
         return Difference(mean, None, None, seeds, interval)
-    if np.ptp(d) == 0:  # all the same: nothing to resample, no deviation
+    if np.ptp(d) == 0:  # all differences are equal: the standard deviation is zero
         return Difference(mean, mean, mean, seeds, interval)
     if interval == "bootstrap":
         found = scipy.stats.bootstrap((d,), np.mean, n_resamples=9999, method="BCa", rng=rng(0, "bootstrap"))
@@ -90,24 +92,24 @@ def paired(ours: Mapping[int, float], theirs: Mapping[int, float], interval: Int
 
 @dataclass(frozen=True)
 class Standing:
-    """How an algorithm did: its window means by seed, and the difference to the baseline."""
+    """The score of an algorithm: its window means by seed, its rank, and the difference to the baseline."""
 
     label: str
-    name: str  # as people write it
+    name: str  # display name
     values: dict[int, float]
-    missing: tuple[RunResult, ...]  # its runs that do not count
+    missing: tuple[RunResult, ...]  # its runs without a window mean
     difference: Difference | None
-    rank: int | None  # 1 is best; None if it lacks seeds that others have, or if nothing is ranked
-    variant: str = ""  # of a further model, such as `latest`, instead of the one that counts
+    rank: int | None  # 1 is best; None if seeds are missing, or if the metric has no direction
+    variant: str = ""  # prefix of a further model, such as `latest`; empty for the model that is ranked
 
     @property
     def mean(self) -> float | None:
-        """Over its seeds."""
+        """The mean over seeds."""
         return float(np.mean(list(self.values.values()))) if self.values else None
 
     @property
     def std(self) -> float | None:
-        """Over its seeds, n - 1 in the denominator; None for one seed."""
+        """The standard deviation over seeds, n - 1 in the denominator; None for one seed."""
         return float(np.std(list(self.values.values()), ddof=1)) if len(self.values) > 1 else None
 
 
@@ -117,23 +119,23 @@ class Comparison:
 
     runs: RunSet
     metric: Metric
-    baseline: str | None  # the label to which differences are taken; None if there is nothing to compare
+    baseline: str | None  # the label to which differences are taken; None for a single algorithm
     choice: Choice
     standings: tuple[Standing, ...]
-    note: str = ""  # what a reader must know about the choice of the metric
+    note: str = ""  # a remark on the choice of the metric
 
     def standing(self, label: str | None, variant: str = "") -> Standing | None:
-        """The standing of an algorithm, if it takes part."""
+        """The standing of an algorithm; None if it is not compared."""
         return next((s for s in self.standings if s.label == label and s.variant == variant), None)
 
     @property
     def ranked(self) -> list[Standing]:
-        """Those that have all seeds, the best first."""
+        """The standings that have a rank, the best first."""
         return [standing for standing in self.standings if standing.rank is not None]
 
     @property
     def main(self) -> list[Standing]:
-        """One per algorithm, without further models."""
+        """One standing per algorithm, without further models."""
         return [standing for standing in self.standings if not standing.variant]
 
     @property
@@ -154,7 +156,7 @@ def compare(runs: RunSet, choice: Choice | None = None) -> Comparison:
         every, runs = runs, runs.only([runs.the(text) for text in choice.algorithms])
         if choice.baseline is not None and runs.find(choice.baseline) is None and every.find(choice.baseline):
             raise UserError(
-                f"the baseline {choice.baseline!r} is not among the algorithms that take part, "
+                f"the baseline {choice.baseline!r} is not among the algorithms to compare, "
                 f"{', '.join(runs.labels)}; name it there too (--algorithms), or choose another (--baseline)"
             )
     metric, note = deciding(runs, choice.metric)
@@ -182,7 +184,7 @@ def compare(runs: RunSet, choice: Choice | None = None) -> Comparison:
 
 
 def baseline_of(runs: RunSet, asked: str | None = None) -> str | None:
-    """The label that is asked for; else that of FedAvg, else the first; None where there are not two algorithms."""
+    """The label of `asked`, else of FedAvg, else the first label; None if there is only one algorithm."""
     if asked is not None:
         return runs.the(asked)
     if len(runs.labels) < 2:
@@ -196,7 +198,7 @@ def _by_seed(runs: RunSet, label: str, name: str, rounds: int) -> dict[int, floa
 
 
 def mean_ranks(comparisons: Sequence[Comparison]) -> dict[str, float]:
-    """The mean rank of every algorithm over the settings, for algorithms that are ranked in all of them."""
+    """The mean rank over the settings of every algorithm that is ranked in all of them."""
     ranks: dict[str, list[int]] = {}
     for comparison in comparisons:
         for standing in comparison.ranked:

@@ -1,4 +1,4 @@
-"""Several experiments side by side: in which settings they differ, and who is ahead over all."""
+"""Compare several experiments: the settings in which they differ, and the ranks of algorithms over all of them."""
 
 import os
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from fedawe.results.tables import MISSING, Cell, Column, Table
 
 
 def compare_all(several: Sequence[RunSet], choice: Choice) -> list[Comparison]:
-    """Each of them by the same choice; an algorithm need not take part in all, but in one of them it must."""
+    """Compare each experiment by the same choice; an algorithm or baseline must be in at least one of them."""
     if len(several) == 1:
         return [compare(several[0], choice)]
     for text in (*choice.algorithms, *([choice.baseline] if choice.baseline else [])):
@@ -33,23 +33,23 @@ def compare_all(several: Sequence[RunSet], choice: Choice) -> list[Comparison]:
 
 
 def titles(several: Sequence[RunSet]) -> list[str]:
-    """A short name for each: the settings that tell them apart, or their folders if the settings do not."""
+    """A short name for each experiment: the settings in which they differ, or the folder if these are the same."""
     if len(several) == 1:
         return [describe(several[0].settings)]
     keys = list(dict.fromkeys(key for runs in several for key in runs.settings))
-    told: list[tuple[str, ...]] = [() for _ in several]
+    chosen: list[tuple[str, ...]] = [() for _ in several]
     for key in keys:
-        more = [(*told[n], _said(key, runs.settings.get(key))) for n, runs in enumerate(several)]
-        if len(set(more)) > len(set(told)):
-            told = more
-    out = [", ".join(words) for words in told]
+        more = [(*chosen[n], _said(key, runs.settings.get(key))) for n, runs in enumerate(several)]
+        if len(set(more)) > len(set(chosen)):
+            chosen = more
+    out = [", ".join(words) for words in chosen]
     if len(set(out)) < len(out):
         out = [runs.path.name for runs in several]
     return out if len(set(out)) == len(out) else _paths(several)
 
 
 def _paths(several: Sequence[RunSet]) -> list[str]:
-    """Their folders, below the one that all of them are in."""
+    """The paths of their folders, relative to the deepest folder that contains all of them."""
     paths = [runs.path.resolve() for runs in several]
     shared = os.path.commonpath(paths)
     return [path.relative_to(shared).as_posix() if path != Path(shared) else path.name for path in paths]
@@ -61,7 +61,7 @@ def _said(key: str, value: Plain) -> str:
 
 
 def describe(settings: Settings) -> str:
-    """The settings that matter, in a line.
+    """The main settings in one line.
 
     >>> describe({"task": "digits", "availability": "sine", "clients": 100, "rounds": 300, "task.alpha": 0.1})
     'digits, sine, 100 clients, α = 0.1, 300 rounds'
@@ -99,7 +99,7 @@ def overview_table(comparisons: Sequence[Comparison], names: Sequence[str]) -> T
 
 
 def display_names(comparisons: Sequence[Comparison]) -> dict[str, str]:
-    """Of all labels."""
+    """The display names of all labels."""
     out: dict[str, str] = {}
     for comparison in comparisons:
         out |= {label: name for label, name in comparison.runs.names.items() if label not in out}

@@ -6,12 +6,12 @@ from fedawe.results.tables import MISSING, Cell, Column, Table
 
 
 def summary_table(comparison: Comparison) -> Table:
-    """A row per algorithm, the best first, then further models of theirs."""
+    """A row per algorithm, the best first, then a row per further model."""
     metric, to = comparison.metric, comparison.baseline
     columns = [
         Column("rank", ("rank",), note="by the mean; only algorithms that completed every seed are ranked"),
         Column("algorithm", ("algorithm",), numeric=False),
-        Column("seeds", ("seeds_complete", "seeds"), note="complete runs; others do not count"),
+        Column("seeds", ("seeds_complete", "seeds"), note="complete runs; means include no others"),
         Column(
             metric.heading, (metric.name, f"{metric.name}_std"), note="mean ± standard deviation over seeds (n − 1)"
         ),
@@ -44,7 +44,7 @@ def _row(comparison: Comparison, standing: Standing) -> tuple[Cell, ...]:
 
 
 def spread(metric: Metric, standing: Standing) -> str:
-    """mean ± standard deviation."""
+    """The text 'mean ± standard deviation'; the mean alone for one seed."""
     if standing.mean is None:
         return MISSING
     mean = standing.mean
@@ -52,7 +52,7 @@ def spread(metric: Metric, standing: Standing) -> str:
 
 
 def with_interval(metric: Metric, d: Difference | None) -> str:
-    """The difference and its interval, as far as there are any."""
+    """The difference and its interval as text; one pair has no interval."""
     if d is None:
         return MISSING
     if d.low is None or d.high is None:
@@ -63,7 +63,7 @@ def with_interval(metric: Metric, d: Difference | None) -> str:
 
 
 def window_words(comparison: Comparison) -> str:
-    """Which evaluations count, in words."""
+    """A phrase that says over which evaluations the score of a run is the mean."""
     runs, rounds = comparison.runs, comparison.choice.window
     windows = {tuple(window(run, rounds)) for label in runs.labels for run in runs.complete(label)}
     if len(windows) != 1:

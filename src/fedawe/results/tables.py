@@ -1,4 +1,4 @@
-"""A table that can be read by people and by programs: as text, in notebooks, and as CSV, Markdown and LaTeX."""
+"""A table that can be shown as text and in notebooks, and exported as CSV, Markdown and LaTeX."""
 
 import csv
 import html
@@ -9,22 +9,22 @@ from typing import Literal
 
 Value = float | int | str | None
 Format = Literal["csv", "md", "tex"]
-MISSING = "—"  # where there is nothing to print
+MISSING = "—"  # the text of an empty cell
 
 
 @dataclass(frozen=True)
 class Column:
-    """A heading, and the names of the bare values behind its cells."""
+    """A heading, and the names of the values in its cells."""
 
     title: str
-    values: tuple[str, ...]  # what a CSV calls them
+    values: tuple[str, ...]  # column names in a CSV file
     numeric: bool = True
-    note: str = ""  # what the heading means
+    note: str = ""  # an explanation of the heading
 
 
 @dataclass(frozen=True)
 class Cell:
-    """What is printed, and the bare values behind it; the first is what the column is sorted by."""
+    """The printed text of a cell, and its values; a column is sorted by the first."""
 
     text: str
     values: tuple[Value, ...]
@@ -33,7 +33,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Export:
-    """A table as text, its rows apart, so that they can be put in another order."""
+    """A table in an export format, with separate rows, so that they can be put in another order."""
 
     head: str
     rows: tuple[str, ...]
@@ -45,7 +45,7 @@ class Export:
 
 @dataclass(frozen=True, repr=False)
 class Table:
-    """Columns and rows of cells; `labels` says which algorithm each row is of, for those who colour them."""
+    """Columns and rows of cells; `labels` has the label of the algorithm of each row, which decides its colour."""
 
     name: str
     caption: str
@@ -86,7 +86,7 @@ class Table:
         caption = html.escape(self.caption)
         return f"<table><caption>{caption}</caption><thead>{head}</thead><tbody>{body}</tbody></table>"
 
-    def export(self, format: Format) -> Export:  # noqa: A002 - the word people know
+    def export(self, format: Format) -> Export:  # noqa: A002 - the usual name
         """The table in one of the formats.
 
         >>> table = Table("t", "", (Column("n", ("n",)), Column("m ± s", ("m", "s"))),

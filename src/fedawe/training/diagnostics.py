@@ -1,4 +1,4 @@
-"""How long clients have been inactive, written to the record of a run in every round.
+"""How long clients have been inactive, written to the record of a run in every evaluation.
 
 Call `diagnostics(round.state, round.past)` after any round, or pass the trace instead of the past. The function
 `fedawe.audit.describe` computes the same numbers for a whole trace, without a run.

@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 
+from fedawe.algorithms.base import is_whole
 from fedawe.core.errors import UserError
 from fedawe.core.memory import LARGEST, MOST
 from fedawe.tasks.base import Rule, Task, Update, Work
@@ -76,9 +77,13 @@ class Local:
         if isinstance(self.rate, type) or not callable(self.rate):
             like = repr(self.rate) if isinstance(self.rate, Real) else "0.1"
             raise UserError(f"rate is {self.rate!r}; expected a function of the round, such as fedawe.Rate({like})")
-        for name in ("steps", "batch"):
-            if not isinstance(getattr(self, name), int) or not 1 <= getattr(self, name) <= MOST:
-                raise UserError(f"{name} is {getattr(self, name)!r}; expected a whole number from 1 to {MOST:,}")
+        for name, otherwise in (("steps", ""), ("batch", ""), ("epochs", ", or None for `steps` steps")):
+            value = getattr(self, name)
+            if value is None and name == "epochs":
+                continue
+            if not is_whole(value) or not 1 <= value <= MOST:
+                raise UserError(f"{name} is {value!r}; expected a whole number from 1 to {MOST:,}{otherwise}")
+            object.__setattr__(self, name, int(value))  # it may be a number of numpy
         if self.clip_grad is not None and (not isinstance(self.clip_grad, Real) or not 0 < self.clip_grad <= LARGEST):
             most = _at_most(self.clip_grad)
             raise UserError(f"clip_grad is {self.clip_grad!r}; expected a positive number{most}, or None for no clip")
@@ -87,10 +92,6 @@ class Local:
         if self.optimiser is not None and not isinstance(self.optimiser, SGD | Adam):
             raise UserError(
                 f"optimiser is {self.optimiser!r}; expected fedawe.SGD(...), fedawe.Adam(...) or fedawe.AdamW(...)"
-            )
-        if self.epochs is not None and (not isinstance(self.epochs, int) or not 1 <= self.epochs <= MOST):
-            raise UserError(
-                f"epochs is {self.epochs!r}; expected a whole number from 1 to {MOST:,}, or None for `steps` steps"
             )
         if self.precision not in get_args(Precision):
             raise UserError(f"precision is {self.precision!r}; expected 'float32' or 'bfloat16'")

@@ -6,6 +6,7 @@ The state of an optimiser is created at the start of a round and dropped at its 
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from numbers import Real
 
 import torch
 from torch import Tensor
@@ -84,7 +85,7 @@ class Adam:
         _check("b1", self.b1, 1.0)
         _check("b2", self.b2, 1.0)
         _check("weight_decay", self.weight_decay, LARGEST)
-        if not 0 < self.eps < float("inf"):
+        if not isinstance(self.eps, Real) or not 0 < self.eps < float("inf"):
             raise UserError(f"eps is {self.eps!r}; expected a positive number")
 
     remembers = True
@@ -128,10 +129,9 @@ class AdamW(Adam):
         return g
 
 
-def _check(name: str, value: float, below: float) -> None:
-    if not isinstance(value, int | float) or not 0 <= value < below:
-        limit = "" if below == float("inf") else f" and below {below:g}"
-        raise UserError(f"{name} is {value!r}; expected a number from 0{limit}")
+def _check(name: str, value: object, below: float) -> None:
+    if not isinstance(value, Real) or not 0 <= float(value) < below:
+        raise UserError(f"{name} is {value!r}; expected a number from 0 and below {below:g}")
 
 
 OPTIMISERS = {"sgd": SGD, "adam": Adam, "adamw": AdamW}  # by their names on the command line

@@ -1,4 +1,4 @@
-"""Figures fit for a paper, from records: matplotlib, vector formats, the same colours as the page."""
+"""Figures for papers, drawn from records with matplotlib, in vector formats and with the colours of the page."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -51,7 +51,7 @@ FIGURES: dict[str, Callable[[Comparison, Size], Figure | None]] = {
 
 
 def write_figures(comparison: Comparison, folder: Path, image: ImageFormat, size: Size = USUAL) -> list[Path]:
-    """Every figure that the experiment has data for."""
+    """Write every figure for which the experiment has data, and return their paths."""
     made = {name: figure for name, make in FIGURES.items() if (figure := make(comparison, size)) is not None}
     paths = [new_folder(folder) / f"{name}.{image}" for name in made]
     for path, figure in zip(paths, made.values(), strict=True):

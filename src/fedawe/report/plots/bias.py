@@ -1,10 +1,10 @@
-"""The bias of availability in one figure: how much each client counts, and what that does to the rare classes."""
+"""A figure of the bias: the influence of each client, and the metric on rarely and often available classes."""
 
 import numpy as np
 from matplotlib.figure import Figure
 
 from fedawe.core.palette import looks
-from fedawe.report.influence import counts
+from fedawe.report.influence import influences_of
 from fedawe.report.plots.style import USUAL, Size, figure, line, literal
 from fedawe.results.participation import by_class
 from fedawe.results.standings import Comparison
@@ -13,12 +13,12 @@ from fedawe.results.standings import Comparison
 def bias_figure(comparison: Comparison, size: Size = USUAL) -> Figure | None:
     """Left: the influence of each client, from the trace. Right: the metric on rarely and often available classes."""
     runs, found = comparison.runs, by_class(comparison)
-    counted, styles = counts(runs), looks(runs.kinds)
-    if counted is None or not found:
+    audited, styles = influences_of(runs), looks(runs.kinds)
+    if audited is None or not found:
         return None
-    order = np.argsort(counted.rates, kind="stable")
+    order = np.argsort(audited.rates, kind="stable")
     with figure(2.6, columns=2, size=size) as (made, (left, right)):
-        for label, influence in counted.influences.items():
+        for label, influence in audited.influences.items():
             strong = label in comparison.emphasised
             left.plot(influence.fair[order], label=literal(runs.names[label]), **line(styles[label], strong))
         left.axhline(1, color="#555555", linewidth=0.8, linestyle=(0, (4, 3)), zorder=1)

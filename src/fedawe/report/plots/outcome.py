@@ -1,4 +1,4 @@
-"""How the algorithms did: curves, differences, classes. Titles and explanations belong in the caption of a paper."""
+"""Figures of results: curves, differences, classes. They have no titles, which belong in the caption of a paper."""
 
 import math
 import textwrap
@@ -18,7 +18,7 @@ from fedawe.results.standings import Comparison
 
 
 def _draw(ax: Axes, comparison: Comparison, metric: Metric) -> dict[str, float]:
-    """Mean curves over complete runs with bands of one standard deviation; returns where each curve ends."""
+    """Draw mean curves over complete runs with bands of one standard deviation; returns the last value of each."""
     runs, strong = comparison.runs, comparison.emphasised
     styles, found = looks(runs.kinds), dict[str, Curve]()
     for label in runs.labels:
@@ -54,11 +54,13 @@ def curve_figure(comparison: Comparison, size: Size = USUAL) -> Figure:
 
 
 def _label_ends(made: Figure, ax: Axes, comparison: Comparison, ends: Mapping[str, float], size: Size) -> None:
-    """Each algorithm's name beside the end of its curve."""
+    """Write the name of each algorithm beside the end of its curve."""
     runs, strong, styles = comparison.runs, comparison.emphasised, looks(comparison.runs.kinds)
-    ax.autoscale_view()  # the limits are set when they are needed, which the next line does not tell
+    ax.autoscale_view()  # sets the limits of the axes, which the next line reads
     places = [ax.transAxes.inverted().transform(ax.transData.transform((0, end)))[1] for end in ends.values()]
-    line_height = 1.3 * size.font / 72 / (0.8 * made.get_figheight())  # of the axes, which leave room for the labels
+    line_height = (
+        1.3 * size.font / 72 / (0.8 * made.get_figheight())
+    )  # relative to the axes, which are about 0.8 of the figure
     spots = _apart(places, line_height, 0.0, 1.0)
     for label, place, spot in zip(ends, places, spots, strict=True):
         look = styles[label]
@@ -76,7 +78,7 @@ def _label_ends(made: Figure, ax: Axes, comparison: Comparison, ends: Mapping[st
 
 
 def _apart(values: Sequence[float], gap: float, low: float, high: float) -> list[float]:
-    """Places for labels near their values, at least a gap from each other.
+    """Positions of labels near their values, at least `gap` from each other.
 
     >>> _apart([1.0, 1.0, 3.0], 0.5, 0.0, 4.0)
     [0.75, 1.25, 3.0]
@@ -98,7 +100,7 @@ def _apart(values: Sequence[float], gap: float, low: float, high: float) -> list
 
 
 def metrics_figure(comparison: Comparison, size: Size = USUAL) -> Figure | None:
-    """All metrics that have a direction, two beside each other; None if there are not two."""
+    """All metrics that have a direction, in two columns; None if there are fewer than two."""
     runs = comparison.runs
     shown = [metric for metric in metrics_of(runs) if metric.better is not None]
     if len(shown) < 2 or not any(runs.complete(label) for label in runs.labels):
@@ -138,7 +140,7 @@ def difference_figure(comparison: Comparison, size: Size = USUAL) -> Figure | No
 
 
 def class_figure(comparison: Comparison, size: Size = USUAL) -> Figure | None:
-    """A metric class by class against the availability of the class: where a bias shows."""
+    """A metric of each class against the availability of the class, which shows a bias."""
     found, styles = by_class(comparison), looks(comparison.runs.kinds)
     if not found:
         return None

@@ -1,4 +1,4 @@
-"""How figures look, and how they are written."""
+"""The style of figures, and writing them to files."""
 
 import io
 from collections.abc import Iterator
@@ -29,8 +29,8 @@ STYLE: Any = {
     "ytick.major.width": 0.6,
     "legend.frameon": False,
     "lines.solid_capstyle": "round",
-    "pdf.fonttype": 42,  # real letters, as journals ask
-    "svg.hashsalt": "fedawe",  # the same figure is the same file
+    "pdf.fonttype": 42,  # TrueType fonts, which journals require
+    "svg.hashsalt": "fedawe",  # the same figure gives the same file
     "figure.dpi": 300,
 }
 LINES = {"solid": "-", "dash": (0, (4, 1.6)), "dot": (0, (1.2, 1.4)), "dashdot": (0, (5, 1.4, 1.2, 1.4))}
@@ -41,10 +41,10 @@ USUAL_WIDTH = 5.5  # inches
 
 @dataclass(frozen=True)
 class Size:
-    """How large a figure and its letters are.
+    """The size of a figure and of its letters.
 
-    width  in inches; 5.5 is the text of a one-column page
-    font   in points
+    width  width in inches; 5.5 is the text width of a one-column page
+    font   font size in points
     """
 
     width: float = USUAL_WIDTH
@@ -58,14 +58,14 @@ class Size:
 
     @property
     def style(self) -> Any:
-        """For matplotlib."""
+        """The matplotlib settings for this size."""
         small = 0.94 * self.font
         sizes = {"font.size": self.font, "axes.titlesize": self.font, "axes.labelsize": self.font}
         ticks = {"xtick.labelsize": small, "ytick.labelsize": small, "legend.fontsize": small}
         return {**STYLE, **sizes, **ticks}
 
     def height(self, usual: float) -> float:
-        """The height of what is `usual` inches high at the usual width; a narrow figure is relatively higher."""
+        """The height of a figure that is `usual` inches high at the usual width; narrow ones are relatively higher."""
         return usual * float((self.width / USUAL_WIDTH) ** 0.5)
 
 
@@ -76,14 +76,14 @@ USUAL = Size()
 def figure(
     height: float, rows: int = 1, columns: int = 1, *, size: Size = USUAL, **options: Any
 ) -> Iterator[tuple[Figure, Any]]:
-    """A figure and its axes, `height` inches high at the usual width; whatever is drawn inside is in our style."""
+    """A figure and its axes, `height` inches high at the usual width; in this context, drawing uses our style."""
     with mpl.rc_context(size.style):
         made = Figure(figsize=(size.width, size.height(height)), layout="constrained")
         yield made, made.subplots(rows, columns, **options)
 
 
 def literal(text: str) -> str:
-    """The text as it is: `$` begins no formula, and a first `_`, which would keep it out of a legend, is not the first.
+    """The text for matplotlib, so that `$` begins no formula and a leading `_` does not hide it from the legend.
 
     >>> literal("_cost in $")
     ' _cost in \\\\$'
@@ -92,13 +92,13 @@ def literal(text: str) -> str:
 
 
 def line(look: Look, strong: bool = False) -> dict[str, Any]:
-    """How the curve of an algorithm is drawn."""
+    """The matplotlib options of an algorithm's curve."""
     width, order = (2.2, 5) if strong else (1.2, 3)
     return {"color": look.light, "linestyle": LINES[look.dash], "linewidth": width, "zorder": order}
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write a figure as its suffix says; the same figure is the same file, without a date in it."""
+    """Write a figure in the format of the suffix; the file has no date, so the same figure gives the same file."""
     if path.suffix not in (".png", ".pdf", ".svg"):
         raise UserError(f"{path}: a figure is written as .png, .pdf or .svg")
     date = {".png": {}, ".pdf": {"CreationDate": None}, ".svg": {"Date": None}}[path.suffix]

@@ -1,4 +1,4 @@
-"""What the clients have, and when they were available: partition, probabilities, stripes, staleness."""
+"""Figures of clients and their availability: partition, probabilities, availability over time, staleness."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,7 +15,7 @@ TEN = np.ones(10) / 10
 
 
 def partition_figure(runs: RunSet, size: Size = USUAL, clients: int = 20) -> Figure | None:
-    """How much of each class the first clients of the first seed have, as bubbles: the paper's figure 4."""
+    """The numbers of samples of each class for the first clients of the first seed, as in the paper's figure 4."""
     seed = next((seed for seed, c in runs.clients.items() if c.frequencies is not None), None)
     if seed is None:
         return None
@@ -31,7 +31,7 @@ def partition_figure(runs: RunSet, size: Size = USUAL, clients: int = 20) -> Fig
 
 
 def probability_figure(runs: RunSet, size: Size = USUAL) -> Figure | None:
-    """How the base probabilities p_i are distributed, as in the paper's figure 5."""
+    """A histogram of the base probabilities p_i, as in the paper's figure 5."""
     found = [clients.p for clients in runs.clients.values() if clients.p is not None]
     if not found:
         return None
@@ -44,13 +44,13 @@ def probability_figure(runs: RunSet, size: Size = USUAL) -> Figure | None:
 
 
 def availability_figure(runs: RunSet, size: Size = USUAL, rounds: int = 80) -> Figure | None:
-    """Three clients' probabilities over time and when they were available, as in the paper's figure 6."""
+    """The probabilities of three clients over time and their available rounds, as in the paper's figure 6."""
     trace = next(iter(runs.traces.values()), None)
     if trace is None:
         return None
     order = np.argsort(trace.on.mean(0), kind="stable")
     places = (int(q * (trace.clients - 1)) for q in (0.1, 0.5, 0.9))
-    shown = list(dict.fromkeys(int(order[place]) for place in places))  # few clients: perhaps fewer than three
+    shown = list(dict.fromkeys(int(order[place]) for place in places))  # fewer than three if there are few clients
     span = min(rounds, trace.rounds)
     with figure(2.6, rows=2, sharex=True, height_ratios=(2, 1), size=size) as (made, (top, bottom)):
         for place, (client, colour) in enumerate(zip(shown, ("#6b2c7d", "#2aa3d8", "#d55e00"), strict=False)):
@@ -67,7 +67,7 @@ def availability_figure(runs: RunSet, size: Size = USUAL, rounds: int = 80) -> F
 
 
 def stripes_figure(runs: RunSet, size: Size = USUAL) -> Figure | None:
-    """When each client was available: a row per client, the most available on top."""
+    """The available rounds of each client, one row per client, the most available on top."""
     trace = next(iter(runs.traces.values()), None)
     if trace is None:
         return None
@@ -81,7 +81,7 @@ def stripes_figure(runs: RunSet, size: Size = USUAL) -> Figure | None:
 
 
 def staleness_figure(runs: RunSet, size: Size = USUAL) -> Figure | None:
-    """How many rounds ago active clients were last active (the echo), and the age of the models that clients hold."""
+    """Histograms of the echo of active clients, and of the age of the models that clients hold."""
     traces = list(runs.traces.values())
     if not traces:
         return None
