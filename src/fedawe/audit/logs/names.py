@@ -1,4 +1,4 @@
-"""Clients by their names: which have no rows, and which may be the same."""
+"""Findings about names of clients: clients without usable rows, and names that may mean the same client."""
 
 import re
 
@@ -6,7 +6,7 @@ from fedawe.audit.logs.findings import Finding, counted, shown, some
 
 
 def without_rows(gone: list[str], reasons: dict[str, str]) -> list[Finding]:
-    """Clients all of whose rows had to be left out."""
+    """A finding about clients whose rows were all left out."""
     if not gone:
         return []
     named = some([f"{shown(client)}: {reasons[client]}" for client in gone])
@@ -16,7 +16,7 @@ def without_rows(gone: list[str], reasons: dict[str, str]) -> list[Finding]:
 
 
 def outside(clients: set[str]) -> list[Finding]:
-    """Clients of another part of the log."""
+    """A finding about clients that have rows only outside --since and --until."""
     if not clients:
         return []
     text = f"{counted(len(clients), 'client')} only outside --since and --until ({some(sorted(clients))}); not counted"
@@ -24,7 +24,7 @@ def outside(clients: set[str]) -> list[Finding]:
 
 
 def alike(names: list[str]) -> list[Finding]:
-    """Names that may be one client: they differ in capitals, in blanks within, or as 5 and 5.0 do."""
+    """A finding about names that may mean one client: they differ in case, in inner spaces, or as 5 and 5.0 do."""
     same: dict[str, list[str]] = {}
     for name in names:
         plain = re.sub(r"\s+", " ", name.casefold())

@@ -1,4 +1,4 @@
-"""What part of a log to read."""
+"""The part of a log that --since and --until select."""
 
 from dataclasses import dataclass
 
@@ -8,14 +8,17 @@ from fedawe.core.errors import UserError
 
 @dataclass(frozen=True)
 class Span:
-    """From when until when, in seconds since 1970 (or since the log's own zero)."""
+    """A time span in seconds since 1970, or since the beginning of the log; None: no limit."""
 
     since: float | None = None
     until: float | None = None
 
     @classmethod
     def of(cls, since: str | None, until: str | None, timezone: str, relative: bool) -> "Span":
-        """From what the user wrote; a date where there are none, or a number that is no date, is refused."""
+        """The span that the user wrote.
+
+        Refuses a date if times count from the beginning of the log, and a number that is not a date otherwise.
+        """
         ends: list[float | None] = []
         for flag, text in (("--since", since), ("--until", until)):
             if text is None:

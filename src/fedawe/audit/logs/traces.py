@@ -1,4 +1,4 @@
-"""Traces as logs: their names, their clock, and parts of them."""
+"""Reads traces as logs, with names of clients and a clock, and takes parts of them."""
 
 import math
 from dataclasses import replace
@@ -52,7 +52,7 @@ def from_trace(path: Path, round_length: str | None, timezone: str | None) -> Lo
 
 
 def part_of(log: Log, path: Path, since: str | None, until: str | None) -> Log:
-    """The rounds of a trace that begin in that time."""
+    """The rounds of a trace that begin from `since` on and before `until`."""
     if since is None and until is None:
         return log
     if log.clock is None:
@@ -82,7 +82,7 @@ def _repeats_of(path: Path, arrays: dict[str, Any], m: int) -> npt.NDArray[np.in
 
 
 def _clock_of(path: Path, arrays: dict[str, Any], timezone: str | None) -> Clock:
-    """When the rounds of a trace were, as its file says."""
+    """The clock of a trace, as its file says."""
     try:
         length = float(arrays["round_seconds"])
         start = float(arrays["start"]) if "start" in arrays else None
