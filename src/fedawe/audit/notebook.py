@@ -1,4 +1,4 @@
-"""An audit in a notebook: what is advised, and the influence of every client as bars."""
+"""HTML of an audit for notebooks: the advice, and the influence of every client as bars."""
 
 import html
 from collections.abc import Mapping
@@ -12,13 +12,13 @@ from fedawe.audit.recommend import Advice
 from fedawe.core.describe import path_of
 from fedawe.core.palette import Look, looks
 
-BARS = 100  # more clients are averaged
-WIDTH, HEIGHT = 800, 90  # of a row of bars
+BARS = 100  # bars at most; with more clients, a bar is the mean of several
+WIDTH, HEIGHT = 800, 90  # size of a row of bars
 MOST = 4  # a bar is cut at this multiple of the fair share
 
 
 def summary(about: str, rates: npt.NDArray[np.float64], influences: Mapping[str, Influence], advice: Advice) -> str:
-    """HTML: the advice, then bars for fedavg and for what is advised; clients are in the order of `rates`."""
+    """HTML with the advice, and bars for fedavg and for the advised algorithm; clients are sorted by `rates`."""
     names = [name for name in dict.fromkeys(("fedavg", advice.algorithm)) if name in influences] or [*influences][:1]
     colours = looks({name: path_of(ALGORITHMS.get(name)) for name in names})
     order = np.argsort(rates, kind="stable")
@@ -33,7 +33,7 @@ def summary(about: str, rates: npt.NDArray[np.float64], influences: Mapping[str,
 
 
 def bars(name: str, fair: npt.NDArray[np.float64], look: Look, top: int, tall: int) -> str:
-    """A row of bars, one for each client, that end at `top` times the fair share; `tall` units high."""
+    """A row of bars, one for each client or few clients, cut at `top` times the fair share; `tall` units high."""
     parts = [float(part.mean()) for part in np.array_split(fair, min(len(fair), BARS))]
     step = WIDTH / len(parts)
     drawn = "".join(

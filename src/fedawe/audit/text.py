@@ -1,4 +1,4 @@
-"""An audit for people at a terminal: the advice first, then the numbers it follows from."""
+"""An audit as text for a terminal: the advice first, then the numbers that it is based on."""
 
 from collections.abc import Iterator, Sequence
 
@@ -18,13 +18,13 @@ from fedawe.audit.whatif import Scenario
 from fedawe.availability.dynamics import Array
 
 BLOCKS = "▁▂▃▄▅▆▇█"
-FORGOTTEN = 5
+FORGOTTEN = 5  # clients with the least influence that are listed
 UNCHANGING = "the availability of no client changes"
 GROUPS = 20  # rows of a table of groups; the page and --json have all
 
 
 def told(found: Audit, name: str) -> Iterator[RenderableType]:
-    """The blocks of the answer, in order."""
+    """The sections of the text, in order."""
     clock, log, advice = found.log.clock, found.log, found.advice
     when = ""
     if clock is not None:
@@ -84,7 +84,7 @@ def _facts(found: Audit) -> Table:
 
 
 def changes(found: Audit) -> str:
-    """What the tests of change say, in a sentence."""
+    """The results of the tests for changes of rates, in a sentence."""
     drift = found.fleet.drift
     if drift is None:
         return "not tested: all clients repeat their days" if found.log.repeating.all() else "too few days to tell"
@@ -95,7 +95,7 @@ def changes(found: Audit) -> str:
 
 
 def bars(values: Array) -> str:
-    """Numbers as a row of blocks, from 0 to the largest.
+    """Numbers as a row of block characters, from 0 to the largest number.
 
     >>> bars(np.array([0.0, 0.5, 1.0, np.nan]))
     '▁▅█ '
@@ -108,7 +108,7 @@ def bars(values: Array) -> str:
 
 
 def together(fleet: Fleet) -> str:
-    """Whether clients are available together, in words."""
+    """The dependence between clients, in words."""
     known, beyond = fleet.together.correlation, fleet.together.beyond_hour
     said = f"mean correlation {'unknown' if np.isnan(known) else f'{known:.3f}'}"
     if beyond is not None and np.isfinite(beyond):
@@ -124,14 +124,14 @@ def _spread(d: Distribution, clock: Clock | None) -> str:
 
 
 def durations(fleet: Fleet, clock: Clock | None) -> tuple[str, str]:
-    """For how long clients are available and unavailable, in words."""
+    """How long clients are available and unavailable, in words."""
     if not (np.isfinite(fleet.mean_on) or np.isfinite(fleet.mean_off)):
         return UNCHANGING, UNCHANGING
     return _stretches(fleet.mean_on, fleet.longest_on, clock), _stretches(fleet.mean_off, fleet.longest_off, clock)
 
 
 def _stretches(mean: float, longest: int, clock: Clock | None) -> str:
-    """How long stretches are; the log may cut so many that their mean is unknown, or beyond the longest.
+    """Lengths of stretches in words, without the mean if the ends of the log cut so many that it is not reliable.
 
     >>> _stretches(2.5, 4, None), _stretches(float("nan"), 7, None)
     ('2.5 rounds on average, longest 4', 'up to 7 rounds, stretches that the log cuts included')
@@ -202,7 +202,7 @@ def _groups(found: Audit, groups: Groups) -> Table:
 
 
 def what_if(found: Sequence[Scenario]) -> RenderableType:
-    """One row for each combination."""
+    """The table of --what-if, with a row for each combination."""
     require = any(one.require != "as now" for one in found)
     table = _plain_table(
         "round",
@@ -242,7 +242,7 @@ def _percent(value: float | None) -> str:
 
 
 def change(found: Change, names: tuple[str, str]) -> RenderableType:
-    """What changed between two periods."""
+    """The section about the changes between two periods; `names` are those of the periods."""
     lines = [
         *found.cautions,
         f"availability: {found.rates[0]:.1%} in {names[0]}, {found.rates[1]:.1%} in {names[1]} ({_p(found.fleet_p)})",

@@ -1,4 +1,4 @@
-"""The numbers of `fedawe theory` as tables, with the paper's lines."""
+"""The numbers of `fedawe theory` as tables, next to the bounds of the paper."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from fedawe.availability.dynamics import Array
 
 
 def tables(told: dict[str, Any]) -> list[Table]:
-    """All of them, in order."""
+    """All tables in order, from the numbers of `theorems.numbers`."""
     out = [_mixing(told), _stale(told)]
     if told["M"] is not None:
         out.insert(1, _matrix(told["M"], told["rho"]["round"]))
@@ -131,7 +131,7 @@ def _cost_table(costs: dict[str, Any]) -> Table:
 
 
 def _digits(value: float) -> str:
-    """As many digits as it takes to tell it from 1."""
+    """The value with as many digits as distinguish it from 1."""
     return f"{value:.4f}" if value < 0.999 else f"1 - {1 - value:.3g}" if value < 1 else "1"
 
 
