@@ -346,8 +346,8 @@ def test_clients_without_a_group_are_named(tmp_path):
     ("text", "said"),
     [
         ("", "expected a column 'client' .* found nothing"),
-        ("client,group\n", "has no row under the header"),
-        ("client,group\n\n,\n", "has no row under the header|row 2 has no client"),
+        ("client,group\n", "has no row below the header"),
+        ("client,group\n\n,\n", "has no row below the header|row 2 has no client"),
         ("client,group,group\na,x,y\n", "the column 'group' twice"),
         (" client,client\na,b\n", "the column 'client' twice"),
         ("client,group\na,x,y\n", "cannot be read as CSV"),

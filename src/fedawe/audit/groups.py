@@ -87,7 +87,7 @@ def read_roster(path: Path, column: str = "client") -> Roster:
     rows = pl.Series(range(1, len(table) + 1)).filter(~blank)
     table = table.filter(~blank)
     if table.is_empty():
-        raise UserError(f"{path}: has no row under the header")
+        raise UserError(f"{path}: has no row below the header")
     names = table[column].str.strip_chars().fill_null("")
     if (names == "").any():
         raise UserError(f"{path}: row {rows.filter(names == '')[0]} has no client")

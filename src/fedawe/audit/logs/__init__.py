@@ -83,8 +83,8 @@ class Reader:
             raise UserError("--time-unit is for numbers and --time-format for text; omit one of them")
         if "%Z" in (self.time_format or "").replace("%%", ""):
             raise UserError(
-                f"--time-format {self.time_format}: the name of a time zone (%Z) may mean several; read an offset with "
-                "%z, or write the name itself, as in %H:%M CET, and say which it is with --timezone"
+                f"--time-format {self.time_format}: the name of a time zone (%Z) is ambiguous; read an offset with "
+                "%z, or write the name as text, as in %H:%M CET, and give the time zone with --timezone"
             )
 
     @property
@@ -129,7 +129,7 @@ class Reader:
     def _enrolled(self, log: Log) -> Log:
         """The log with the availability of a client marked unknown before it enrolled and after it left."""
         dated = any(moment is not None for moments in self.enrolled.values() for moment in moments)
-        no_meaning = f"{self.path}: is {self.kind}%s; leave out the columns 'enrolled' and 'left' of --groups"
+        no_meaning = f"{self.path}: is {self.kind}%s; omit the columns 'enrolled' and 'left' of --groups"
         if log.clock is None:
             if dated:
                 raise UserError(f"{no_meaning % ' without a clock'}, or say how long a round is with --round")
@@ -149,7 +149,7 @@ class Reader:
         names = _ordered(rows.names)
         on, clock, more = laid_out(rows, names, Clock(length, None, self.timezone or "UTC"), self.path)
         findings = (*rows.findings, *more, *silences(on, clock))
-        short = f"no interval contains the beginning of a round of {clock.lasting(1)}; take shorter rounds (--round)"
+        short = f"no interval contains the beginning of a round of {clock.lasting(1)}; use shorter rounds (--round)"
         check_ins = "end" not in rows.frame.columns
         return Log(Trace(on), tuple(names), clock, findings, rows.count, checkins=check_ins), short
 

@@ -74,8 +74,8 @@ def _from_intervals(
     short = int((rounds_of(a, b, origin, length)[0] >= end).sum())
     if short:
         text = (
-            f"{counted(short, 'interval')} without the beginning of a round inside, counting for nothing; shorter "
-            "rounds would see more"
+            f"{counted(short, 'interval')} in which no round begins, so that the client does not count as available; "
+            "use shorter rounds if there are many"
         )
         findings.append(Finding("short intervals", short, text))
     T = max(int(end.max()), 1)
@@ -87,7 +87,7 @@ def _from_intervals(
 def _nobody(rounds: int, m: int, rows: Rows, path: Path) -> Mask:
     if rounds * m > MOST or rounds > MOST_ROUNDS:
         raise UserError(
-            f"{path}: {rounds:,} rounds of {m:,} clients are too many; the log runs between {rows.between}: take "
+            f"{path}: {rounds:,} rounds of {m:,} clients are too many; the log has dates between {rows.between}; use "
             "longer rounds, or --since and --until if a date is wrong"
         )
     return np.zeros((rounds, m), dtype=bool)

@@ -19,11 +19,11 @@ def wrong_clocks(rows: pl.DataFrame, relative: bool, where: Where) -> list[Findi
     """Findings about the times of these rows (row, client, start, perhaps end), given in the order of the log."""
     back = rows.select("row", "client", step=pl.col("start").diff().over("client")).filter(pl.col("step") < 0)
     if len(back) > max(DISORDER * len(rows), 2):
-        return [Finding("order", len(back), "rows are not in order of time; whether clocks jumped cannot be told")]
+        return [Finding("order", len(back), "rows are not in order of time, so jumps of clocks cannot be detected")]
     found = []
     if len(back):
         often, most = counted(len(back), "time"), _lasting(-int(back["step"].min()))  # type: ignore[arg-type]
-        text = f"a client's clock went back {often}, by up to {most}{where(back)}; taken as they are"
+        text = f"a client's clock went back {often}, by up to {most}{where(back)}; its times were not changed"
         found.append(Finding("clock jumps", len(back), text))
     return [*found, *_ahead(rows, where), *_far_off(rows, relative, where), *(_odd_scale(rows) if relative else [])]
 
@@ -47,8 +47,8 @@ def _ahead(rows: pl.DataFrame, where: Where) -> list[Finding]:
         return []
     most = _lasting(float(fast["ahead"].max()))  # type: ignore[arg-type]
     text = (
-        f"{counted(len(fast), 'row')} dated ahead of the rows around, by up to {most} (of {some(clients_of(fast))})"
-        f"{where(fast)}: a clock that jumped forward or is fast; taken as they are"
+        f"{counted(len(fast), 'row')} dated after the rows around, by up to {most} (of {some(clients_of(fast))})"
+        f"{where(fast)}: a clock that jumped forward or is fast; the times were not changed"
     )
     return [Finding("clock jumps ahead", len(fast), text)]
 
@@ -88,7 +88,7 @@ def _odd_scale(rows: pl.DataFrame) -> list[Finding]:
         return []
     text = (
         f"{counted(len(odd), 'client')} with times about 1,000 times those of most others ({some(clients_of(odd))}): "
-        "milliseconds among seconds? taken as they are"
+        "milliseconds among seconds? the times were not changed"
     )
     return [Finding("mixed units", len(odd), text)]
 

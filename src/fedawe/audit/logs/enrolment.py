@@ -60,7 +60,7 @@ def enrolment(
     findings = [*_findings(begin, end, T, names, clock, as_said), *outages]
     if outside:
         text = f"{counted(len(outside), 'client')} available before enrolling or after leaving ({some(outside)})"
-        text += "; taken as enrolled by the first round in which they were available, and until the last"
+        text += "; counted as enrolled from the first round in which they were available until the last"
         findings.append(Finding("outside enrolment", len(outside), text))
     if (begin == 0).all() and (end == T).all():
         return None, findings
@@ -98,8 +98,8 @@ def _guessed(on: Mask, clock: Clock, heard: Ints, heard_of: Ints) -> tuple[Ints,
     if not at_once.any():
         return begin, end, []
     when, n = clock.when(int(last[at_once].max()) + 1), int(at_once.sum())
-    text = f"{counted(n, 'client')} fell silent together around {when} and did not return: an outage"
-    return begin, end, [Finding("outage at the end", n, f"{text}, not counted as having left")]
+    text = f"{counted(n, 'client')} fell silent together around {when} and did not return: this looks like an outage"
+    return begin, end, [Finding("outage at the end", n, f"{text}, so they do not count as having left")]
 
 
 def _lives(on: Mask) -> tuple[Ints, Ints, Ints, Ints, npt.NDArray[np.float64]]:
@@ -138,10 +138,10 @@ def _round(
     has = f"{whose} has"
     if dated and clock.start is None:
         raise UserError(
-            f"{has} the date {shown(text)!r}, but times here count from the beginning; give a number of seconds"
+            f"{has} the date {shown(text)!r}, but times count from the beginning of the log; give a number of seconds"
         )
     if not dated and clock.start is not None and not EARLIEST <= at <= LATEST:
-        raise UserError(f"{has} {shown(text)}: as a number that is seconds since 1970; write a date as in 2024-05-01")
+        raise UserError(f"{has} {shown(text)}: a number means seconds since 1970; write a date as in 2024-05-01")
     return int(np.clip(-(-(at - (clock.start or 0.0)) // clock.round_seconds), 0, T))
 
 
@@ -157,15 +157,17 @@ def _findings(
 
     def how(which: Ints, column: int) -> str:
         told = sum(said.get(names[n], (None, None))[column] is not None for n in which)
-        return f" ({told:,} as the table of clients says)" if told else ""
+        rest = len(which) - told
+        parts = ((told, "as the table of clients says"), (rest, "inferred from silence"))
+        return ", ".join(f"{n:,} {source}" for n, source in parts if n)
 
     out = []
     if len(late):
         who = some([f"{names[n]} on {clock.when(int(begin[n]))}" for n in late[np.argsort(begin[late], kind="stable")]])
-        text = f"{counted(len(late), 'client')} enrolled after the log began{how(late, 0)}: {who}"
-        out.append(Finding("enrolled late", len(late), f"{text}; what was before is unknown"))
+        text = f"{counted(len(late), 'client')} enrolled after the log began ({how(late, 0)}): {who}"
+        out.append(Finding("enrolled late", len(late), f"{text}; availability before that is unknown"))
     if len(gone):
         who = some([f"{names[n]} on {clock.when(int(end[n]))}" for n in gone[np.argsort(end[gone], kind="stable")]])
-        text = f"{counted(len(gone), 'client')} left before the log ended{how(gone, 1)}: {who}; what follows is unknown"
-        out.append(Finding("left", len(gone), text))
+        text = f"{counted(len(gone), 'client')} left before the log ended ({how(gone, 1)}): {who}"
+        out.append(Finding("left", len(gone), f"{text}; availability after that is unknown"))
     return out

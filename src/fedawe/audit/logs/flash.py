@@ -94,7 +94,7 @@ def read_events(path: Path, rule: str, round_seconds: float, timezone: str | Non
             device = _device(name, messages, rule, counts)
             devices.append(device) if device is not None else skipped.append(name)
     if not devices:
-        raise UserError(f"{path}: no device was watched for a whole day (of {counted(len(skipped), 'device')})")
+        raise UserError(f"{path}: no device was observed for a whole day (of {counted(len(skipped), 'device')})")
     names = [device.name for device in devices]
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
@@ -115,7 +115,7 @@ SAID = {  # what is counted -> the words of its finding
     "unreadable": "that cannot be read; left out",
     "unknown": "of unknown kinds; left out",
     "undated": "dated before 2000 or after 2100: a clock that was not set; left out",
-    "back": "dated before the one above them; put in order of time",
+    "back": "dated before the event above; sorted by time",
 }
 
 
@@ -123,10 +123,10 @@ def _found(
     counts: dict[str, int], skipped: list[str], others: int, devices: list[Device], days: int, timezone: str | None
 ) -> list[Finding]:
     watched = [device.days for device in devices]
-    where = "time zone is not known" if timezone is None else f"times were read as those of {timezone}"
+    zone = "time zone not known" if timezone is None else f"read as that of {timezone}"
     text = (
-        f"devices were watched for {min(watched)} to {max(watched)} whole days; each repeats its own over {days} days, "
-        f"by its own clock, whose {where}"
+        f"devices were observed for {min(watched)} to {max(watched)} whole days; the days of each are repeated over "
+        f"{days} days, in local time ({zone})"
     )
     out = [Finding("repeated days", len(devices), text)]
     out += [
@@ -135,7 +135,7 @@ def _found(
         if counts[key]
     ]
     if skipped:
-        text = f"{counted(len(skipped), 'device')} watched for less than a day ({some(skipped)}); left out"
+        text = f"{counted(len(skipped), 'device')} observed for less than a day ({some(skipped)}); left out"
         out.append(Finding("short devices", len(skipped), text))
     if others:
         out.append(Finding("other files", others, f"{counted(others, 'file')} without device events; left out"))

@@ -90,10 +90,10 @@ class Log:
         if not missing:
             return self
         if len(missing) == len(roster):
-            of = f"none of the {len(roster)} clients of the roster"
+            of = f"none of the {len(roster)} clients in the table of clients"
             raise UserError(f"{of} ({some(missing)}) is in the log ({some(self.clients)})")
         m = len(missing)
-        text = f"{counted(m, 'client')} of the roster never in the log ({some(missing)})"
+        text = f"{counted(m, 'client')} of the table of clients without a row ({some(missing)}); counted as unavailable"
         trace, repeats = self.trace, self.repeats
         on = np.concatenate([trace.on, np.zeros((trace.rounds, m), dtype=bool)], axis=1)
         p = None if trace.p is None else np.concatenate([trace.p, np.zeros((trace.rounds, m))], axis=1)

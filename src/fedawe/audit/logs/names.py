@@ -11,7 +11,7 @@ def without_rows(gone: list[str], reasons: dict[str, str]) -> list[Finding]:
         return []
     named = some([f"{shown(client)}: {reasons[client]}" for client in gone])
     have = "client has" if len(gone) == 1 else "clients have"
-    text = f"{len(gone):,} {have} no row that can be used ({named}); in the fleet all the same, as never available"
+    text = f"{len(gone):,} {have} no usable row ({named}); counted as never available"
     return [Finding("clients without rows", len(gone), text)]
 
 
@@ -19,7 +19,8 @@ def outside(clients: set[str]) -> list[Finding]:
     """A finding about clients that have rows only outside --since and --until."""
     if not clients:
         return []
-    text = f"{counted(len(clients), 'client')} only outside --since and --until ({some(sorted(clients))}); not counted"
+    named = some(sorted(clients))
+    text = f"{counted(len(clients), 'client')} with rows only outside --since and --until ({named}); not counted"
     return [Finding("clients outside", len(clients), text)]
 
 

@@ -73,7 +73,7 @@ def read_rows(
             before |= _cut(work, span)
         parts.append(_coded(work.rows, codes, [*table.times, *(["on", "unmet"] if table.state is not None else [])]))
     if not total:
-        raise UserError(f"{path}: is empty: no row under the header")
+        raise UserError(f"{path}: is empty: it has no row below the header")
     if words is not None:
         words.check()
     findings = [*_merged(tables), *times.findings(), *work.findings()]
@@ -89,7 +89,7 @@ def read_rows(
             covered = _covered(events, span or Span())
         rows, names = _part(rows, events, names, span or Span(), files, findings)
         if rows.is_empty():
-            raise UserError(f"{path}: no interval of {total:,} events is in the time asked for")
+            raise UserError(f"{path}: the {total:,} events have no interval within --since and --until")
     elif "end" in rows.columns:
         after = int(rows.select(pl.max_horizontal(pl.col("start") + 1, "end").max()).item())
         rows = closed(rows, after if span is None or span.until is None else round(span.until * SECOND), findings)
@@ -198,15 +198,15 @@ def _leave_out_unreadable(work: Sorting, table: Table, columns: Columns, times: 
         work.without(broken, "unreadable rows", reason, "client", named=False, remedy=remedy)
     work.without(pl.col("client").fill_null("") == "", "no client", "without a client", named=False)
     if columns.require:
-        without = f"without {' and '.join(columns.require)}"
+        without = f"that do not meet --require {' '.join(columns.require)}"
         if table.state is None:
             work.without(pl.col("unmet"), "requirements", without)
         else:
             work.ending(pl.col("unmet"), without)
     if table.state is not None:
-        said = f"whose {shown(table.state)!r} says neither that the client is available nor that it is not"
+        said = f"whose {shown(table.state)!r} means neither available nor unavailable"
         work.without(pl.col("on").is_null(), "other events", said, "state")
-    skipped = f"with a time that never happened in {times.zone}, where clocks were set forward"
+    skipped = f"with a time that does not exist in {times.zone}, because clocks were set forward"
     work.without(pl.col("skipped"), "skipped times", skipped)
     by = "" if times.format is None else f" by --time-format {times.format}"
     remedy = "say how times are written with --time-format" if times.format is None else None
@@ -251,7 +251,7 @@ def _cut(work: Sorting, span: Span) -> set[str]:
         _shorten(work, "start", pl.col("start") < since, since, "--since")
     if span.until is not None:
         until = round(span.until * SECOND)
-        work.without(pl.col("start") >= until, "after --until", "dated --until or later", named=False)
+        work.without(pl.col("start") >= until, "after --until", "dated at --until or later", named=False)
         if has_end:
             _shorten(work, "end", (pl.col("end") > until).fill_null(False), until, "--until")
     return before
@@ -270,7 +270,7 @@ def _look_at_order(
     """Adds findings about wrong clocks and repeated rows; of a very large log, only the first rows are checked."""
     n = len(rows)
     if n > CHECKED:
-        text = f"clocks and repeated rows were looked for in the first {CHECKED:,} of {n:,} rows only"
+        text = f"only the first {CHECKED:,} of {n:,} rows were checked for wrong clocks and repeated rows"
         findings.append(Finding("checked in part", n - CHECKED, text))
         rows = rows.head(CHECKED)
     named = _by_name(rows, names).with_columns(pl.col("client").cast(pl.Categorical))

@@ -65,7 +65,7 @@ class Sorting:
         """Make events that do not meet a requirement say that the client is unavailable."""
         begun = self.rows.filter(unmet & pl.col("on"))
         if len(begun):
-            self._count(begun, "requirements", _LeftOut(text, fate="read as the client being unavailable from then on"))
+            self._count(begun, "requirements", _LeftOut(text, fate="read as unavailable from then on"))
         self.rows = self.rows.with_columns(on=pl.col("on") & ~(unmet & pl.col("on").is_not_null()))
 
     def findings(self) -> list[Finding]:
@@ -91,7 +91,7 @@ class Sorting:
         said = "; ".join([*map(self._said, reasons.values()), *remedies])
         if not used:
             raise UserError(f"{path}: no row of {total:,} can be used: {said}")
-        todo = "" if remedies else "; mend these rows or leave them out"
+        todo = "" if remedies else "; correct or delete these rows"
         raise UserError(f"{path}: {n:,} of {total:,} rows cannot be read: {said}{todo}")
 
 

@@ -26,9 +26,9 @@ class Span:
                 continue
             at, dated = moment(text, flag, timezone)
             if dated and relative:
-                raise UserError(f"{flag} {text}: times here count from the beginning; give a number of seconds")
+                raise UserError(f"{flag} {text}: times count from the beginning of the log; give a number of seconds")
             if not dated and not relative and not EARLIEST <= at <= LATEST:
-                raise UserError(f"{flag} {text}: as a number that is seconds since 1970; write a date as in 2024-05-01")
+                raise UserError(f"{flag} {text}: a number means seconds since 1970; write a date as in 2024-05-01")
             ends.append(at)
         if ends[0] is not None and ends[1] is not None and ends[0] >= ends[1]:
             raise UserError(f"--since {since} is not before --until {until}")

@@ -76,7 +76,9 @@ def state_column(samples: Mapping[str, Iterable[str]], path: Path) -> str | None
     best = [name for name, named in found.items() if named] or list(found)
     if len(best) > 1:
         said = " and ".join(repr(shown(name)) for name in best[:3])
-        raise UserError(f"{path}: the columns {said} look like states; say which one with --state-column, or none")
+        raise UserError(
+            f"{path}: the columns {said} look like states; name one with --state-column, or write --state-column none"
+        )
     return best[0] if best else None
 
 
@@ -109,7 +111,7 @@ class Words:
             seen = ", ".join(repr(shown(word)) for word in self._seen)
             raise UserError(
                 f"{self.path}: the column {shown(self.column)!r} has no word that means that a client is available (it "
-                f"has {seen}); say which with --on-values and --off-values, or take every row as a check-in with "
+                f"has {seen}); name such words with --on-values and --off-values, or read every row as a check-in with "
                 "--state-column none"
             )
 
@@ -118,7 +120,7 @@ class Words:
         begin, end = ([word for word, on in self.means.items() if on is side] for side in (True, False))
         column = f"the column {shown(self.column)!r}"
         if not end:
-            text = f"{column} has beginnings only ({some(begin)}); each row was read as a check-in"
+            text = f"{column} has only words that mean available ({some(begin)}); each row was read as a check-in"
             findings.append(Finding("events", len(rows), text))
             return rows.filter("on").drop("on", "unmet")
         text = f"{column} was read as events: {some(begin)} begins and {some(end)} ends an interval"
@@ -146,7 +148,7 @@ def intervals(rows: pl.DataFrame, first: int, last: int, findings: list[Finding]
         text = f"{counted(still, 'interval')} still open when the log ends; counted until then"
         findings.append(Finding("open intervals", still, text))
     if len(before):
-        text = f"{counted(len(before), 'client')} whose first event is an end; counted as available since the log began"
+        text = f"{counted(len(before), 'client')} whose first event ends an interval; counted as begun with the log"
         findings.append(Finding("begun before", len(before), text))
     columns = ["row", "client", "start", "end"]
     early = before.with_columns(end=pl.col("start"), start=pl.lit(first, dtype=pl.Int64)).select(columns)

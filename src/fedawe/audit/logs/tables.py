@@ -52,7 +52,7 @@ class Columns:
                 return wanted
         raise UserError(
             f"{path}: expected the columns {self.client}, {self.timestamp} or {self.client}, {self.start}, {self.end}; "
-            f"found {_listed(names)}; say which are meant with --client-column, --timestamp-column, --start-column, "
+            f"found {_listed(names)}; give their names with --client-column, --timestamp-column, --start-column, "
             "--end-column"
         )
 
@@ -158,14 +158,14 @@ def _csv(path: Path, columns: Columns) -> Table:
     findings: tuple[Finding, ...] = ()
     if _quotes_are_broken(frame, used, path):
         frame = _csv_frame(path, schema, separator, None)
-        findings += (Finding("quotes", 1, "quotation marks do not match; they were read as letters"),)
+        findings += (Finding("quotes", 1, "quotation marks do not match; they were read as ordinary characters"),)
     sample = collected(frame.head(SAMPLE), path)
     words = {name: sample[name].drop_nulls().unique().to_list() for name in schema if not name.startswith("\x00")}
     state = columns.states(names, used, words, path)
     rest = pl.all_horizontal(pl.col(name).is_null() for name in list(schema)[1:])
     many, few = (
         pl.lit(f"with more than {len(names)} fields"),
-        pl.lit(f"with fewer than {len(used)} fields, or nothing in them"),
+        pl.lit(f"with fewer than {len(used)} fields, or with empty fields"),
     )
     broken = pl.when(pl.col(BEYOND).is_not_null()).then(many).when(rest).then(few)
     empty = pl.all_horizontal(pl.col(name).is_null() for name in schema)

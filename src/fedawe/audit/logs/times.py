@@ -170,11 +170,14 @@ class Times:
         said = f"{self.path}: times from {low:.15g} to {high:.15g}"
         if self.relative and could and low > high - low:
             ways = ", ".join(f"--time-unit {unit}" for unit in could)
-            raise UserError(f"{said} may be dates in another unit ({ways}), or --time-unit seconds since the log began")
+            raise UserError(
+                f"{said} may be dates in another unit ({ways}) or seconds since the log began (--time-unit seconds); "
+                "say which"
+            )
         if (self.relative and high > LONGEST) or (not self.relative and size < EARLIEST):
             raise UserError(
-                f"{said}: as seconds since the log began these are {high / 86400:,.0f} days, and no dates; say what "
-                "they count with --time-unit milliseconds, or --time-unit seconds"
+                f"{said}: as seconds since the log began these are {high / 86400:,.0f} days, and they are not dates; "
+                "give their unit with --time-unit milliseconds, or --time-unit seconds"
             )
 
     def findings(self) -> list[Finding]:
@@ -182,15 +185,15 @@ class Times:
         out, n = [], self.counts
         if n["numbers"]:
             word, since = UNITS[self._main or 0][0], "the log began" if self.relative else "1970 (UTC)"
-            word, way = (word, "; --time-unit says otherwise") if self.unit is None else (self.unit, "")
+            word, way = (word, "; if that is wrong, use --time-unit") if self.unit is None else (self.unit, "")
             text = f"times that are numbers were read as {word} since {since}{way}"
             out.append(Finding("numeric times", n["numbers"], text))
         for other, whose in self._odd.items():
-            most = f"where most are in {UNITS[self._main or 0][0]} (of {some(sorted(whose))})"
-            text = f"{counted(n[other], 'row')} with times in {other} by their size, {most}; each was read by its own"
+            most = f"while most are in {UNITS[self._main or 0][0]} (of {some(sorted(whose))})"
+            text = f"{counted(n[other], 'row')} with times in {other}, {most}; each was read in the unit of its size"
             out.append(Finding("mixed units", n[other], text))
         if n["naive"] and self.timezone is None:
-            text = f"{counted(n['naive'], 'time')} without a time zone, read as UTC; --timezone says which it is"
+            text = f"{counted(n['naive'], 'time')} without a time zone, read as UTC; if that is wrong, use --timezone"
             out.append(Finding("time zone", n["naive"], text))
         if n["naive"] and n["zoned"]:
             without = f"without one ({n['naive']:,}, read as {self.zone})"

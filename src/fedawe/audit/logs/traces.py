@@ -64,11 +64,13 @@ def part_of(log: Log, path: Path, since: str | None, until: str | None) -> Log:
     kept &= begins >= (-math.inf if span.since is None else span.since)
     kept &= begins < (math.inf if span.until is None else span.until)
     if not kept.any():
-        raise UserError(f"{path}: no round begins in that time; the first begins {clock.when(0)}")
+        raise UserError(f"{path}: no round begins between --since and --until; the first begins {clock.when(0)}")
     first = int(kept.argmax())
     if clock.start is None and first * clock.round_seconds % 86400:
-        raise UserError(f"{path}: its times count from the beginning; --since must be whole days (of 86400 seconds)")
-    text = f"{kept.sum():,} of {trace.rounds:,} rounds begin in the time asked for"
+        raise UserError(
+            f"{path}: times count from the beginning of the log; --since must be whole days (of 86400 seconds)"
+        )
+    text = f"{kept.sum():,} of {trace.rounds:,} rounds begin between --since and --until"
     return replace(log.rounds(first, first + int(kept.sum())), findings=(Finding("cut", trace.rounds, text),))
 
 
