@@ -93,11 +93,11 @@ def test_how_long_clients_stay_is_said_of_stretches_that_the_log_cuts_too():
     fleet = describe(Trace(on))  # all vanish, nobody returns
     assert durations(fleet, None) == (
         "5.0 rounds on average, longest 5",
-        "up to 5 rounds, stretches that the log cuts included",
+        "up to 5 rounds, including stretches cut by the ends of the log",
     )
     on[2, 0] = False
     said = durations(describe(Trace(on)), Clock(3600.0))
-    assert said[1] == "up to 5 rounds (5 h), stretches that the log cuts included"  # 21 rounds for one return
+    assert said[1] == "up to 5 rounds (5 h), including stretches cut by the ends of the log"  # 21 rounds for one return
     assert durations(describe(Trace(np.ones((5, 2)))), None) == ("the availability of no client changes",) * 2
     found = as_json(audit(Trace(on)))["fleet"]
     assert (found["off_rounds"]["most"], found["on_rounds"]["most"]) == (5, 5)
@@ -213,7 +213,8 @@ def test_clients_that_repeat_themselves_cannot_tell_whether_rates_change():
     found = audit(log)
     assert (found.fleet.drift.tested, found.fleet.drift.changed) == (3, 3)
     assert np.isnan(found.fleet.drift.p_values[3:]).all()
-    assert "3 of 6 clients repeat their days, so that whether their rates change is not tested" in found.notes
+    note = "the days of 3 of 6 clients are repeated, so that they are not tested for changes of their rates"
+    assert note in found.notes
     nobody = audit(dataclasses.replace(log, repeats=np.full(6, 480)))
     assert nobody.fleet.drift is None
 
@@ -222,7 +223,7 @@ def test_fair_fleets_are_told_to_average_and_unfair_ones_are_not():
     fair = audit(Trace.draw(fedawe.Stationary(), np.full(20, 0.5), 1000, 0))
     assert fair.advice.algorithm == "fedavg"
     assert "no other rule is needed" in fair.advice.text
-    assert fair.advice.headline.startswith("Plain averaging would count the clients of this fleet about alike")
+    assert fair.advice.headline.startswith("Plain averaging would count the clients of this fleet about equally")
     unfair = audit(Trace.draw(fedawe.Stationary(), np.linspace(0.05, 0.95, 20), 1000, 0))
     assert unfair.advice.algorithm == "fedawe"
     assert "times less influence on a model trained by plain averaging" in unfair.advice.headline
@@ -243,7 +244,7 @@ def test_fair_fleets_are_told_to_average_and_unfair_ones_are_not():
     assert gone.advice.algorithm == "mifa"
     few = {"fedavg": fedawe.FedAvg(), "fedawe": fedawe.FedAWE(), "fedvarp": fedawe.FedVARP()}
     assert audit(Trace(left), algorithms=few).advice.algorithm == "fedvarp"
-    assert "clients that are unavailable at the end are counted less" in gone.advice.text
+    assert "clients that are unavailable when the log ends count less" in gone.advice.text
 
 
 def test_cautions_name_what_to_beware_of():

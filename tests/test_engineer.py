@@ -273,9 +273,7 @@ def test_a_table_speaks_of_traces_with_a_clock_and_of_no_others(tmp_path):
     with pytest.raises(UserError, match="is a trace without a clock; omit the columns 'enrolled' and 'left'"):
         logs.read(tmp_path / "bare.npz", enrolled={"0": ("2024-04-30", None)})
     assert logs.read(tmp_path / "bare.npz", enrolled={"0": (None, None)}).trace.known is None
-    with pytest.raises(
-        UserError, match=r"has the date '2024-04-30', but times count .*; give a number of seconds"
-    ):
+    with pytest.raises(UserError, match=r"has the date '2024-04-30', but times count .*; give a number of seconds"):
         logs.read(tmp_path / "bare.npz", round_length="10min", enrolled={"0": ("2024-04-30", None)})
 
 

@@ -88,8 +88,8 @@ def audit(
     trace, notes = log.trace, []
     fleet = describe(trace, log.clock, log.repeating)
     if log.repeating.any():
-        again = f"{log.repeating.sum()} of {trace.clients} clients repeat their days"
-        notes.append(f"{again}, so that whether their rates change is not tested")
+        again = f"the days of {log.repeating.sum()} of {trace.clients} clients are repeated"
+        notes.append(f"{again}, so that they are not tested for changes of their rates")
     elif fleet.drift is None:
         notes.append("the log has too few days or rounds to tell whether rates change")
     if algorithms is None:
@@ -139,7 +139,7 @@ def _placed(log: Log, groups: Roster) -> tuple[tuple[Groups, ...], list[str]]:
     notes = []
     if len(unplaced) == log.trace.clients:
         said = f"({some(log.clients)}) is in the table of groups ({some(groups.clients)})"
-        raise UserError(f"no client of the log {said}")
+        raise UserError(f"no client of the log {said}; the names must be the same")
     if unplaced:
         notes.append(f"{counted(len(unplaced), 'client')} in no group ({some(unplaced)})")
     for table in placed:

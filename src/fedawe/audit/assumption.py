@@ -37,7 +37,7 @@ def _positive(fleet: Fleet) -> Verdict:
 
 
 def _rounds(fleet: Fleet) -> Verdict:
-    part = "a round does not depend on the one before"
+    part = "each round is independent of the one before"
     phi, hour = _persistence(fleet)
     if not np.isfinite(phi):
         return Verdict(part, "doubtful", "too few rounds to tell")
@@ -67,7 +67,7 @@ def _persistence(fleet: Fleet) -> tuple[float, str]:
 
 
 def _clients(fleet: Fleet) -> Verdict:
-    part, together = "clients do not depend on each other", fleet.together
+    part, together = "clients are independent of each other", fleet.together
     r = together.correlation if together.beyond_hour is None else together.beyond_hour
     if not np.isfinite(r):
         return Verdict(part, "doubtful", "too few clients whose availability changes")
@@ -82,5 +82,5 @@ def _clients(fleet: Fleet) -> Verdict:
     if r > max(noise, 0.005):
         return Verdict(part, "no", said)
     if together.beyond_hour is not None and together.correlation > max(noise, 0.005):
-        return Verdict(part, "plausible", f"given the hour: {said} ({together.correlation:.3f} without it)")
+        return Verdict(part, "plausible", f"{said} ({together.correlation:.3f} if the hour is ignored)")
     return Verdict(part, "plausible", said)

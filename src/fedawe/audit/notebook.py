@@ -25,10 +25,11 @@ def summary(about: str, rates: npt.NDArray[np.float64], influences: Mapping[str,
     said = "".join(f"<p>{html.escape(sentence)}</p>" for sentence in (advice.headline, advice.text) if sentence)
     top = min(MOST, max(2, int(np.ceil(max(influences[name].fair.max() for name in names)))))
     rows = "".join(bars(name, influences[name].fair[order], colours[name], top, HEIGHT) for name in names)
+    each = "each client" if len(rates) <= BARS else f"the clients, averaged in {BARS} groups of similar availability"
     return (
         f'<div style="max-width:{WIDTH}px"><p><b>{html.escape(about)}</b></p>{said}{rows}'
-        '<p style="font-size:90%">Influence of each client, from the one that is available least (left) to the one '
-        f"that is available most. The line is the fair share; bars end at {top} times the fair share.</p></div>"
+        f'<p style="font-size:90%">Influence of {each}, from the least available (left) to the most available. '
+        f"The line is the fair share; bars end at {top} times the fair share.</p></div>"
     )
 
 

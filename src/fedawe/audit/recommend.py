@@ -135,7 +135,8 @@ def advise(
         return Advice("none", text, "", (), (*doubts, *cautions))
     found = candidates(fleet, algorithms, influences)
     if not found:
-        return Advice("none", "", "All that was audited needs to know probabilities.", (), (*doubts, *cautions))
+        text = "Every audited algorithm needs known probabilities, which a real fleet does not have; audit others too."
+        return Advice("none", "", text, (), (*doubts, *cautions))
     chosen = choose(found)
     baseline = next((one for one in found if type(one.algorithm) is FedAvg), None)
     headline = _headline(fleet, baseline, influences, groups)
@@ -179,7 +180,7 @@ def _headline(
         return ""
     shares = influences[baseline.name].shares
     if baseline.bias < ENOUGH:
-        return f"Plain averaging would count the clients of this fleet about alike: its bias is {baseline.bias:.1%}."
+        return f"Plain averaging would count the clients of this fleet about equally: its bias is {baseline.bias:.1%}."
     for table in groups:
         fair = np.where(fleet.seen @ table.parts > 0, table.fair(shares), np.inf)
         fair = np.where(table.sizes >= max(2, SMALL * fleet.clients), fair, np.inf)  # single clients are no headline
@@ -224,33 +225,33 @@ def _reason(
     chosen: Candidate,
     baseline: Candidate | None,
 ) -> tuple[str, list[str]]:
-    among = f"Among the {fleet.seen.sum()} clients that are ever active" if fleet.never else "Of the rules audited"
+    its = f"Among the {fleet.seen.sum()} clients that are ever active, its" if fleet.never else "Its"
     if chosen is baseline:
         return f"Run {chosen.name}, plain averaging: no other rule is needed.", []
-    bias = "" if baseline is None else f", against {baseline.bias:.1%} of {baseline.name}"
+    bias = "" if baseline is None else f", against {baseline.bias:.1%} with {baseline.name}"
     if chosen.multiplier is not None and chosen.calm:
         memory = f"{fleet.live_versions.mean():.0f} models on average, {fleet.live_versions.max()} at most"
         return (
-            f"Run {chosen.name} and deploy x-bar, its average over all clients. {among}, its bias is "
+            f"Run {chosen.name} and deploy x-bar, its average over all clients. {its} bias is "
             f"{chosen.bias:.1%}{bias}; the server keeps {memory}.",
             [],
         )
     keeps = f"; the server keeps a model of each of the {fleet.clients} clients" if chosen.keeps_models else ""
-    text = f"Run {chosen.name}. {among}, its bias is {chosen.bias:.1%}{bias}{keeps}."
+    text = f"Run {chosen.name}. {its} bias is {chosen.bias:.1%}{bias}{keeps}."
     ours = min((one for one in found if one.multiplier is not None), key=lambda one: one.bias, default=None)
     if ours is None or ours is chosen:
         return text, []
     if ours.bias > min(one.bias for one in found) + ENOUGH:
-        why = f"{ours.name} has a bias of {ours.bias:.1%}: clients that are unavailable at the end are counted less."
+        why = f"{ours.name} has a bias of {ours.bias:.1%}: clients that are unavailable when the log ends count less."
         return f"{text} {why}", []
     away = fleet.echo.most - 1  # an echo counts the round of the return too
     lasting = f" ({log.clock.lasting(away)})" if log.clock is not None else ""
     most = min(fleet.echo.most, ours.algorithm.max_echo or fleet.echo.most)
     why = (
         f"{ours.name} has a bias of {ours.bias:.1%} only, but clients here are unavailable for up to "
-        f"{counted(away, 'round')}{lasting} before they return, and it multiplies an update by up to {most}: by "
-        f"{ours.multiplier:.0f} on average, weighted by influence. In measurements on the bundled digits, "
-        f"training suffered above {CALM} or so."
+        f"{counted(away, 'round')}{lasting} before they return, and it multiplies an update by up to {most}, on "
+        f"average by {ours.multiplier:.0f} (the multiplier, weighted by influence). On the bundled digits, training "
+        f"became worse with a multiplier above about {CALM}."
     )
     remedies = [*_longer_rounds(log, algorithms, ours), *_limited_echo(log, fleet, ours, chosen)]
     return f"{text} {why}", remedies or ["Neither longer rounds nor a limit on the echo would change that."]
@@ -284,7 +285,8 @@ def _limited_echo(log: Log, fleet: Fleet, ours: Candidate, chosen: Candidate) ->
         low, high = (middle, high) if fleet.echo.multiplier(middle) <= CALM else (low, middle - 1)
     bias = influence(FedAWE(eta_g=ours.algorithm.eta_g, max_echo=low), log.trace).among(fleet.seen)
     if low > 1 and bias <= max(chosen.bias, ENOUGH) + CHEAP:
-        yield (f"fedawe:max_echo={low} has a multiplier of {fleet.echo.multiplier(low):.0f} and a bias of {bias:.1%}.")
+        multiplier = f"{fleet.echo.multiplier(low):.0f}"
+        yield f"With fedawe:max_echo={low}, the multiplier would be {multiplier} and the bias {bias:.1%}."
 
 
 def _doubts(log: Log, fleet: Fleet) -> Iterator[str]:
@@ -304,8 +306,8 @@ def _cautions(fleet: Fleet, clock: Clock | None) -> Iterator[str]:
     if fleet.never:
         were = "was" if len(fleet.never) == 1 else "were"
         yield (
-            f"{len(fleet.never)} of {fleet.clients} clients {were} never available. No rule can count them: find out "
-            "why, or the model is for the others."
+            f"{len(fleet.never)} of {fleet.clients} clients {were} never available. No algorithm can include them: "
+            "find out why, or the model is trained on the others alone."
         )
     late = int((fleet.watched < fleet.rounds).sum())
     if late:
@@ -338,13 +340,13 @@ def _changes(fleet: Fleet, clock: Clock | None) -> Iterator[str]:
         when = f"round {drift.change}" if clock is None else clock.when(drift.change)
         weekly = ""
         if drift.days is not None and drift.days < 14:
-            weekly = f" {drift.days} days cannot tell a change from a weekly rhythm."
+            weekly = f" With {drift.days} days, a change cannot be distinguished from a weekly rhythm."
         yield (
-            f"The fleet changes within this log (p = {drift.fleet_p:.3f}), most around {when}. Rules that weigh by "
-            f"past rates, such as fedau and f3ast, lag behind.{weekly}"
+            f"The fleet changes within this log (p = {drift.fleet_p:.3f}), most around {when}. Rules that weight "
+            f"clients by past rates, such as fedau and f3ast, lag behind.{weekly}"
         )
     elif drift.clients_change:
         yield (
-            f"{drift.changed} of {drift.tested} clients change their rates, {drift.by_chance:.0f} would seem to by "
-            "chance. Rules that weigh by past rates, such as fedau and f3ast, lag behind."
+            f"The rates of {drift.changed} of {drift.tested} clients change ({drift.by_chance:.0f} expected by chance)."
+            " Rules that weight clients by past rates, such as fedau and f3ast, lag behind."
         )

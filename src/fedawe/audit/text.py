@@ -36,8 +36,9 @@ def told(found: Audit, name: str) -> Iterator[RenderableType]:
     notes = (*_legend(found), *found.notes)
     yield _section("Influence of the clients", _influences(found), *(Text(f"· {note}", style="dim") for note in notes))
     for groups in found.groups:
-        yield _section(f"Influence of each {groups.kind} over its fair share", _groups(found, groups))
-    yield _section("Clients with the least influence (over the fair share), of those ever active", _forgotten(found))
+        yield _section(f"Influence of each {groups.kind}, as a multiple of its fair share", _groups(found, groups))
+    title = "Clients with the least influence, of those ever active, as a multiple of the fair share"
+    yield _section(title, _forgotten(found))
     yield _section("What the fleet is like", _facts(found))
     yield _section("Assumption 1 of the paper", *(Text(f"· {v.part}: {v.holds}; {v.reason}") for v in found.assumption))
     if log.findings:
@@ -88,7 +89,7 @@ def changes(found: Audit) -> str:
     drift = found.fleet.drift
     if drift is None:
         return "not tested: all clients repeat their days" if found.log.repeating.all() else "too few days to tell"
-    clients = f"{drift.changed} of {drift.tested} clients with p < 0.05 ({drift.by_chance:.0f} by chance)"
+    clients = f"{drift.changed} of {drift.tested} clients with p < 0.05 ({drift.by_chance:.0f} expected by chance)"
     left = found.fleet.clients - drift.tested
     untested = f", {counted(left, 'client')} not tested" if left else ""
     return f"{clients}{untested}; the fleet: {_p(drift.fleet_p)}; over {drift.blocks} {drift.unit}"
@@ -134,11 +135,11 @@ def _stretches(mean: float, longest: int, clock: Clock | None) -> str:
     """Lengths of stretches in words, without the mean if the ends of the log cut so many that it is not reliable.
 
     >>> _stretches(2.5, 4, None), _stretches(float("nan"), 7, None)
-    ('2.5 rounds on average, longest 4', 'up to 7 rounds, stretches that the log cuts included')
+    ('2.5 rounds on average, longest 4', 'up to 7 rounds, including stretches cut by the ends of the log')
     """
     if not mean <= longest:
         lasting = "" if clock is None else f" ({clock.lasting(longest)})"
-        return f"up to {counted(longest, 'round')}{lasting}, stretches that the log cuts included"
+        return f"up to {counted(longest, 'round')}{lasting}, including stretches cut by the ends of the log"
     lasting = "" if clock is None else f" ({clock.lasting(mean)})"
     return f"{mean:.1f} rounds on average{lasting}, longest {longest}"
 
@@ -167,9 +168,9 @@ def _legend(found: Audit) -> Iterator[str]:
     yield f"bias: part of the influence that would have to move to make all clients equal{whose}; 0 is fair"
     if never:
         yield f"bias, all: the same among all {m} clients; at least {never / m:.3f}, since {never} are never available"
-    yield "effective: number of clients of equal influence with the same concentration"
-    yield "least, most: influence of an active client over the fair share"
-    yield "updates: applied per round, as a part of what clients that are always available would give"
+    yield f"effective: effective number of clients, 1 / (sum of squared shares); {m} if all have equal influence"
+    yield "least, most: smallest and largest influence of an active client, as a multiple of the fair share"
+    yield "updates: influence added per round; 1 if every client were always available"
 
 
 def _forgotten(found: Audit) -> Table:
@@ -231,7 +232,7 @@ def what_if(found: Sequence[Scenario]) -> RenderableType:
             one.advised,
         )
     legend = (
-        f"never: clients of {found[0].clients} that would never be active; per day: updates",
+        f"choose: clients asked in a round; never: clients of {found[0].clients} never active; per day: updates",
         "fedavg, fedawe: bias among clients that are ever active; multiplier and staleness in rounds",
     )
     return _section("What if", table, *(Text(f"· {line}", style="dim") for line in legend))
@@ -250,24 +251,24 @@ def change(found: Change, names: tuple[str, str]) -> RenderableType:
         f"{counted(len(found.appeared), 'client')} appeared{_listed(found.appeared)}",
     ]
     if found.tested:
-        by_chance = f"{0.05 * found.tested:.0f} by chance"
+        by_chance = f"{0.05 * found.tested:.0f} expected by chance"
         whose = _listed(
             [
-                f"{found.clients[i]} {found.client_rates[0][i]:.0%} to {found.client_rates[1][i]:.0%}"
+                f"{found.clients[i]}: {found.client_rates[0][i]:.0%} to {found.client_rates[1][i]:.0%}"
                 for i in found.changed
             ]
         )
-        changed = counted(len(found.changed), "client")
-        lines.append(f"rates of {changed} of {found.tested} changed with p < 0.05 ({by_chance}){whose}")
+        changed = f"{len(found.changed)} of {counted(found.tested, 'client')}"
+        lines.append(f"rates of {changed} changed with p < 0.05, {by_chance}{whose}")
     else:
         lines.append(f"rates of clients were not tested: {found.untested}")
-    moved = [f"{found.clients[i]} {found.fair[0][i]:.2f} to {found.fair[1][i]:.2f}" for i in found.moved]
+    moved = [f"{found.clients[i]}: {found.fair[0][i]:.2f} to {found.fair[1][i]:.2f}" for i in found.moved]
     if moved:
-        lines.append(f"influence under plain averaging changed most{_listed(moved)}")
+        lines.append(f"largest changes of influence under plain averaging{_listed(moved)}")
     lines += [f"in the other log: {finding.text}" for finding in found.findings if finding.kind not in DOUBTFUL]
     blocks: list[RenderableType] = [Text(f"· {line}") for line in lines]
     if found.groups:
-        table = _plain_table("group", "size", "available", "then", "", "influence", "then")
+        table = _plain_table("group", "size", "available before", "after", "", "influence before", "after")
         for group in sorted(found.groups, key=lambda one: one.fair[1] - one.fair[0])[:GROUPS]:
             table.add_row(
                 shown(group.name),

@@ -74,7 +74,7 @@ def _recorded(asked: Any, defaults: Mapping[str, Any]) -> Trace:
     """The trace; refuses flags for probabilities, which a trace replaces."""
     for flag, default in defaults.items():
         if getattr(asked, flag) != default:
-            raise UserError(f"--trace says who was available; omit --{flag}")
+            raise UserError(f"--trace says which clients were available; omit --{flag}")
     trace = Trace.load(asked.trace)
     return trace if asked.rounds is None else trace.first(asked.rounds)
 

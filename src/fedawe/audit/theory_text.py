@@ -33,19 +33,19 @@ def _mixing(told: dict[str, Any]) -> Table:
     exact = "exact" if told["trace"] is None else "with these rates"
     table.add_row(f"{exact}, if independent", _digits(rho["exact"]), "lambda_2 of M = E[W^2] = E[W], W as in (4)")
     if rho["trace"] is not None:
-        table.add_row("in this trace", _digits(rho["trace"]), "lambda_2 of the mean of W, whatever depends on what")
+        table.add_row("in this trace", _digits(rho["trace"]), "lambda_2 of the mean of W; needs no independence")
     if rho["equal"] is not None:
         table.add_row("+ equal p, closed form", _digits(rho["equal"]), "(1 - p) (m - (1 - p)^(m-1)) / (m - 1)")
     table.add_row("+ bound", _digits(rho["delta"]), "1 - delta^2")
     table.add_row("paper's bound, Lemma 4", _digits(rho["paper"]), "1 - delta^4 (1 - (1 - delta)^m)^2 / 8")
     if told["delta"] == 0:
-        table.caption = "delta = 0: Assumption 1 fails, and with it every bound that follows"
+        table.caption = "delta = 0: Assumption 1 fails, so that none of the bounds holds"
         table.caption_justify = "left"
     return table
 
 
 def _matrix(M: Array, t: int) -> Table:
-    table = _table(f"M in round {t}, whose rho that is", *[""] * len(M))
+    table = _table(f"M in round {t}, the round with the largest rho", *[""] * len(M))
     for row in M:
         table.add_row(*(f"{entry:.4f}" for entry in row))
     return table
