@@ -229,6 +229,13 @@ ERRORS = [
     ("empty file", "x.csv", "", {}, "is empty"),
     ("header only", "x.csv", HEAD, {}, "it has no row below the header"),
     ("no header", "x.csv", A + B, {}, "expected the columns client, timestamp .* found a, 2024-05-01"),
+    (
+        "wrong fields",
+        "x.jsonl",
+        '{"device":{"id":1},"ts":2}\n' * 3,
+        {},
+        "found device.id, ts, device; give their names with --client-column",
+    ),
     ("wrong columns", "x.csv", "device,ts\n1,2\n", {}, "found device, ts; give their names with --client-column"),
     ("column twice", "x.csv", "client,timestamp,client\na,1,b\n", {}, "the column 'client' twice"),
     ("unknown suffix", "x.xlsx", "PK", {}, "expected a trace .* a log .* or device events"),

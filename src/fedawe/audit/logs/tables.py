@@ -218,7 +218,7 @@ def _json_lines(path: Path, columns: Columns) -> Table:
     names = list(words)
     if not names:
         raise UserError(f"{path}: none of the first lines is a JSON object")
-    used = columns.found([*names, *(name for found in objects for name in found)], path)
+    used = columns.found(list(dict.fromkeys([*names, *(name for found in objects for name in found)])), path)
     for name in used:
         inner = [other for other in names if other.startswith(f"{name}.")]
         if inner and name not in names:
