@@ -279,6 +279,12 @@ READ = {
     "a query of files": text(
         "log.csv", csv(["d", "t"], ISO), query="SELECT d AS client, t AS timestamp FROM log WHERE d <> 'z'"
     ),
+    "a query of tabs": text(
+        "log.tsv", csv(["d", "t"], ISO, "\t"), query="SELECT d AS client, t AS timestamp FROM log WHERE d <> 'z'"
+    ),
+    "a query of semicolons": text(
+        "log.csv", csv(["d", "t"], ISO, ";"), query="SELECT d AS client, t AS timestamp FROM log"
+    ),
     "a query of parquet": parquet(frame(CHECKINS, ["d", "t"]), query="SELECT d AS client, t AS timestamp FROM log"),
     "a query of a database": database,
     "a query of anything": anything,

@@ -10,7 +10,8 @@ from pathlib import Path
 import polars as pl
 
 from fedawe.audit.logs.sources import files_of, kind_of
-from fedawe.audit.logs.streams import collected, said_by, said_plainly
+from fedawe.audit.logs.streams import collected, first_lines, said_by, said_plainly
+from fedawe.audit.logs.tables import SEPARATORS
 from fedawe.core.errors import UserError
 
 DATABASES = (".duckdb", ".ddb", ".db", ".sqlite", ".sqlite3")
@@ -49,9 +50,10 @@ def queried(paths: Sequence[Path], query: str) -> Iterator[pl.LazyFrame]:
 
 def _csv(files: list[Path]) -> pl.LazyFrame:
     """The rows of CSV files; a column is of numbers only if the text of every row is as the number would be written."""
+    separator = max(SEPARATORS, key="".join(first_lines(files[0], 1)).count)
     with said_plainly(files[0]):
-        types = dict(pl.scan_csv(files, infer_schema_length=SAMPLE).collect_schema())
-    text = pl.scan_csv(files, infer_schema=False)
+        types = dict(pl.scan_csv(files, infer_schema_length=SAMPLE, separator=separator).collect_schema())
+    text = pl.scan_csv(files, infer_schema=False, separator=separator)
     numbers = [name for name, dtype in types.items() if dtype.is_numeric()]
     if numbers:
         whole = pl.col(numbers).cast(pl.Int64, strict=False).cast(pl.String).eq_missing(pl.col(numbers)).all()
@@ -59,7 +61,7 @@ def _csv(files: list[Path]) -> pl.LazyFrame:
         found = collected(text.select(whole.name.prefix("w"), decimal.name.prefix("d")), files[0])
         for name in numbers:
             types[name] = pl.Int64() if found[f"w{name}"][0] else pl.Float64() if found[f"d{name}"][0] else pl.String()
-    return pl.scan_csv(files, schema_overrides=types)
+    return pl.scan_csv(files, schema_overrides=types, separator=separator)
 
 
 def _is_sqlite(path: Path) -> bool:
