@@ -58,6 +58,7 @@ def test_every_format_gives_the_same_trace(tmp_path):
         write(tmp_path, "log.csv", text),
         write(tmp_path, "bom.csv", b"\xef\xbb\xbf" + text.replace("\n", "\r\n").encode()),
         write(tmp_path, "log.csv.gz", gzip.compress(text.encode())),
+        write(tmp_path, "CAPITALS.CSV.GZ", gzip.compress(text.encode())),
         write(tmp_path, "log.tsv", text.replace(",", "\t")),
         write(tmp_path, "semicolons.csv", text.replace(",", ";")),
         write(tmp_path, "quoted.csv", csv([(f'"{c}"', f'"{t}"') for c, t in ROWS])),

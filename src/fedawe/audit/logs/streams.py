@@ -23,7 +23,7 @@ class Unquoted(UserError):
 
 def be_text(path: Path) -> None:
     """Refuse a file that is not text, or that is in UTF-16."""
-    if path.suffix == ".zst":
+    if path.suffix.lower() == ".zst":
         first_lines(path, 1)  # fails if the file is not compressed
         return
     with _opened(path) as raw:
@@ -38,7 +38,7 @@ def be_text(path: Path) -> None:
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[BinaryIO]:
     try:
-        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as raw:
+        with gzip.open(path, "rb") if path.suffix.lower() == ".gz" else path.open("rb") as raw:
             yield cast(BinaryIO, raw)
     except (OSError, EOFError, zlib.error) as error:
         raise UserError(f"{path}: cannot be read ({said_by(error)})") from None
@@ -46,7 +46,7 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
 
 def first_lines(path: Path, n: int) -> list[str]:
     """The first n lines of a text file, compressed or not."""
-    if path.suffix == ".zst":
+    if path.suffix.lower() == ".zst":
         lines = pl.scan_csv(
             path,
             has_header=False,
@@ -93,7 +93,7 @@ def batches(frame: pl.LazyFrame, path: Path, size: int) -> Iterator[pl.DataFrame
 def said_plainly(path: Path) -> Iterator[None]:
     """Turns errors and panics of polars about a file that it cannot read into a UserError of one line."""
     try:
-        with panics_unheard() if path.suffix in (".parquet", ".pq", ".zst") else contextlib.nullcontext():
+        with panics_unheard() if path.suffix.lower() in (".parquet", ".pq", ".zst") else contextlib.nullcontext():
             yield
     except pl.exceptions.PanicException:
         raise UserError(f"{path}: cannot be read (it is damaged, or a part of it is missing)") from None
