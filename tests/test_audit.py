@@ -283,6 +283,9 @@ def test_known_probabilities_are_used_or_their_absence_is_said():
     assert audit(trace).notes == ()
     assert "by construction" in audit(Trace(trace.on)).notes[0]
     estimated = audit(Trace(trace.on)).influences["fedavg-known"]
+    joined = audit(Trace(trace.on).knowing(np.arange(200)[:, None] >= [0, 100]))  # the second client enrolls halfway
+    np.testing.assert_allclose(joined.influences["fedavg-known"].shares, [2 / 3, 1 / 3], rtol=1e-12)
+    assert "count in proportion to the number of these rounds" in joined.notes[0]
     assert estimated.total_variation == pytest.approx(0, abs=1e-12)
     inside = {"averaged": fedawe.FedAvgM(beta=0.0, rule=fedawe.FedAvgKnown())}
     found = audit(Trace(trace.on), algorithms=inside)

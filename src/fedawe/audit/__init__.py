@@ -127,10 +127,11 @@ def knowing(algorithms: Mapping[str, Any], trace: Trace, fleet: Fleet) -> tuple[
     out = {name: with_probabilities(one, p) for name, one in algorithms.items()}
     if trace.p is not None:
         return out, None
-    return out, (
-        f"{lacking[0]} was given each client's rate over the whole log, since the log has no probabilities: it is then "
-        "unbiased among active clients by construction"
-    )
+    over, then = "over the whole log", "it is then unbiased among active clients by construction"
+    if (fleet.watched < fleet.rounds).any():
+        over = "over the rounds in which its availability is known"
+        then = "active clients then count in proportion to the number of these rounds"
+    return out, f"{lacking[0]} was given each client's rate {over}, since the log has no probabilities: {then}"
 
 
 def _placed(log: Log, groups: Roster) -> tuple[tuple[Groups, ...], list[str]]:
