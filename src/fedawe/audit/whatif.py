@@ -38,11 +38,6 @@ class Scenario:
     advised: str
     empty: float  # share of rounds without any active client
 
-    @property
-    def plain(self) -> float:
-        """The bias of plain averaging; NaN if it was not among the algorithms."""
-        return self.bias.get("fedavg", float("nan"))
-
 
 def parse(words: Sequence[str]) -> dict[str, list[str]]:
     """`round=1h,3h choose=50,all require=charging` as lists of values.
