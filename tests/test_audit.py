@@ -18,6 +18,7 @@ import fedawe
 from fedawe.audit import Log, audit, describe, logs, read_roster
 from fedawe.audit import page as audit_page
 from fedawe.audit.as_json import as_json
+from fedawe.audit.dealt import dealt
 from fedawe.audit.gate import quantities
 from fedawe.audit.logs import Clock, Finding
 from fedawe.audit.text import durations
@@ -25,6 +26,7 @@ from fedawe.availability.fit import Daily
 from fedawe.availability.trace import Trace
 from fedawe.cli.audit import Audit
 from fedawe.core.errors import UserError
+from fedawe.tasks.data.labelled import digits as bundled
 from fedawe.training.diagnostics import diagnostics, last_active
 
 EIGHT = ["fedawe", "fedawe-latest", "fedavg", "fedavg-all", "fedavg-known", "fedau", "f3ast", "mifa", "fedvarp"]
@@ -93,11 +95,11 @@ def test_how_long_clients_stay_is_said_of_stretches_that_the_log_cuts_too():
     fleet = describe(Trace(on))  # all vanish, nobody returns
     assert durations(fleet, None) == (
         "5.0 rounds on average, longest 5",
-        "up to 5 rounds, stretches that the log cuts included",
+        "up to 5 rounds, including stretches cut by the ends of the log",
     )
     on[2, 0] = False
     said = durations(describe(Trace(on)), Clock(3600.0))
-    assert said[1] == "up to 5 rounds (5 h), stretches that the log cuts included"  # 21 rounds for one return
+    assert said[1] == "up to 5 rounds (5 h), including stretches cut by the ends of the log"  # 21 rounds for one return
     assert durations(describe(Trace(np.ones((5, 2)))), None) == ("the availability of no client changes",) * 2
     found = as_json(audit(Trace(on)))["fleet"]
     assert (found["off_rounds"]["most"], found["on_rounds"]["most"]) == (5, 5)
@@ -213,7 +215,8 @@ def test_clients_that_repeat_themselves_cannot_tell_whether_rates_change():
     found = audit(log)
     assert (found.fleet.drift.tested, found.fleet.drift.changed) == (3, 3)
     assert np.isnan(found.fleet.drift.p_values[3:]).all()
-    assert "3 of 6 clients repeat their days, so that whether their rates change is not tested" in found.notes
+    note = "the days of 3 of 6 clients are repeated, so that they are not tested for changes of their rates"
+    assert note in found.notes
     nobody = audit(dataclasses.replace(log, repeats=np.full(6, 480)))
     assert nobody.fleet.drift is None
 
@@ -222,7 +225,7 @@ def test_fair_fleets_are_told_to_average_and_unfair_ones_are_not():
     fair = audit(Trace.draw(fedawe.Stationary(), np.full(20, 0.5), 1000, 0))
     assert fair.advice.algorithm == "fedavg"
     assert "no other rule is needed" in fair.advice.text
-    assert fair.advice.headline.startswith("Plain averaging would count the clients of this fleet about alike")
+    assert fair.advice.headline.startswith("Plain averaging would count the clients of this fleet about equally")
     unfair = audit(Trace.draw(fedawe.Stationary(), np.linspace(0.05, 0.95, 20), 1000, 0))
     assert unfair.advice.algorithm == "fedawe"
     assert "times less influence on a model trained by plain averaging" in unfair.advice.headline
@@ -243,7 +246,7 @@ def test_fair_fleets_are_told_to_average_and_unfair_ones_are_not():
     assert gone.advice.algorithm == "mifa"
     few = {"fedavg": fedawe.FedAvg(), "fedawe": fedawe.FedAWE(), "fedvarp": fedawe.FedVARP()}
     assert audit(Trace(left), algorithms=few).advice.algorithm == "fedvarp"
-    assert "clients that are unavailable at the end are counted less" in gone.advice.text
+    assert "clients that are unavailable when the log ends count less" in gone.advice.text
 
 
 def test_cautions_name_what_to_beware_of():
@@ -282,6 +285,9 @@ def test_known_probabilities_are_used_or_their_absence_is_said():
     assert audit(trace).notes == ()
     assert "by construction" in audit(Trace(trace.on)).notes[0]
     estimated = audit(Trace(trace.on)).influences["fedavg-known"]
+    joined = audit(Trace(trace.on).knowing(np.arange(200)[:, None] >= [0, 100]))  # the second client enrolls halfway
+    np.testing.assert_allclose(joined.influences["fedavg-known"].shares, [2 / 3, 1 / 3], rtol=1e-12)
+    assert "count in proportion to the number of these rounds" in joined.notes[0]
     assert estimated.total_variation == pytest.approx(0, abs=1e-12)
     inside = {"averaged": fedawe.FedAvgM(beta=0.0, rule=fedawe.FedAvgKnown())}
     found = audit(Trace(trace.on), algorithms=inside)
@@ -346,8 +352,8 @@ def test_clients_without_a_group_are_named(tmp_path):
     ("text", "said"),
     [
         ("", "expected a column 'client' .* found nothing"),
-        ("client,group\n", "has no row under the header"),
-        ("client,group\n\n,\n", "has no row under the header|row 2 has no client"),
+        ("client,group\n", "has no row below the header"),
+        ("client,group\n\n,\n", "has no row below the header|row 2 has no client"),
         ("client,group,group\na,x,y\n", "the column 'group' twice"),
         (" client,client\na,b\n", "the column 'client' twice"),
         ("client,group\na,x,y\n", "cannot be read as CSV"),
@@ -507,6 +513,25 @@ def test_ready_commands_can_be_pasted_into_a_shell(capsys, log):
     out = told(capsys, log, "--algorithms", "fedau:K=20", "fedavg-all")
     command = next(line for line in out.splitlines() if "fedawe run" in line)
     assert shlex.split(command)[-3:] == ["fedau:K=20", "fedavg", "fedawe"]
+
+
+def test_a_fleet_with_more_clients_than_the_digits_suffice_for_is_simulated_on_the_quadratic(capsys, tmp_path):
+    digits = "fedawe.audit.dealt:digits:trace=fleet.npz"
+    for clients, task in ((719, digits), (720, "quadratic")):
+        Trace(np.ones((2, clients))).save(tmp_path / "t.npz")
+        run = next(line for line in told(capsys, tmp_path / "t.npz").splitlines() if "fedawe run" in line)
+        assert shlex.split(run)[4:6] == ["--task", task]
+    dealt(bundled().y_train.numpy(), np.ones((719, 10)), np.random.default_rng(0))
+    with pytest.raises(UserError, match="at most 719 can share them"):
+        dealt(bundled().y_train.numpy(), np.ones((720, 10)), np.random.default_rng(0))
+
+
+def test_large_groups_are_counted_in_full(capsys, tmp_path):
+    Trace(np.ones((2, 1667))).save(tmp_path / "t.npz")
+    groups = roster(tmp_path, "client,group\n" + "".join(f"{n},a\n" for n in range(1667)))
+    out = told(capsys, tmp_path / "t.npz", "--groups", groups, "--html", tmp_path / "p.html")
+    assert re.search(r"^ +a +1,667 ", out, re.MULTILINE)
+    assert '<td class="number">1,667</td>' in (tmp_path / "p.html").read_text()
 
 
 def test_names_with_control_characters_reach_no_terminal(capsys, tmp_path):

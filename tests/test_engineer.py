@@ -267,15 +267,13 @@ def test_a_table_speaks_of_traces_with_a_clock_and_of_no_others(tmp_path):
     assert log.trace.known[:, 1].tolist() == [t < DAY for t in range(len(on))]
     assert {"enrolled late", "left", "outside enrolment"} == {one.kind for one in log.findings}
     for when in (("20240430", None), (None, "20240430"), (None, "-1")):
-        with pytest.raises(UserError, match=r"of client c000 has .*: as a number that is seconds since 1970; write a"):
+        with pytest.raises(UserError, match=r"of client c000 has .*: a number means seconds since 1970; write a"):
             logs.read(tmp_path / "t.npz", enrolled={"c000": when})
     Trace(on).save(tmp_path / "bare.npz")
-    with pytest.raises(UserError, match="is a trace without a clock; leave out the columns 'enrolled' and 'left'"):
+    with pytest.raises(UserError, match="is a trace without a clock; omit the columns 'enrolled' and 'left'"):
         logs.read(tmp_path / "bare.npz", enrolled={"0": ("2024-04-30", None)})
     assert logs.read(tmp_path / "bare.npz", enrolled={"0": (None, None)}).trace.known is None
-    with pytest.raises(
-        UserError, match=r"has the date '2024-04-30', but times here count .*; give a number of seconds"
-    ):
+    with pytest.raises(UserError, match=r"has the date '2024-04-30', but times count .*; give a number of seconds"):
         logs.read(tmp_path / "bare.npz", round_length="10min", enrolled={"0": ("2024-04-30", None)})
 
 

@@ -279,6 +279,12 @@ READ = {
     "a query of files": text(
         "log.csv", csv(["d", "t"], ISO), query="SELECT d AS client, t AS timestamp FROM log WHERE d <> 'z'"
     ),
+    "a query of tabs": text(
+        "log.tsv", csv(["d", "t"], ISO, "\t"), query="SELECT d AS client, t AS timestamp FROM log WHERE d <> 'z'"
+    ),
+    "a query of semicolons": text(
+        "log.csv", csv(["d", "t"], ISO, ";"), query="SELECT d AS client, t AS timestamp FROM log"
+    ),
     "a query of parquet": parquet(frame(CHECKINS, ["d", "t"]), query="SELECT d AS client, t AS timestamp FROM log"),
     "a query of a database": database,
     "a query of anything": anything,
@@ -341,7 +347,7 @@ REFUSED = {
             "log.csv",
             csv(["client", "timestamp", "state", "status"], [(c, iso(at), w, w) for at, c, w in EVENTS]),
         ),
-        "look like states; say which one with --state-column",
+        "look like states; name one with --state-column",
     ),
     "a state column that is not there": (checkins(columns=Columns(state="nix")), "--state-column nix: found no such"),
     "a requirement that is not there": (checkins(columns=Columns(require=("wifi",))), "--require wifi: found no such"),
@@ -475,7 +481,7 @@ def test_an_event_that_does_not_meet_a_requirement_ends_the_interval(tmp_path):
     assert log.clients == ("a", "b", "c", "d")
     assert log.trace.on.astype(int).T[:, :6].tolist() == [[1, 1, 1, 0, 0, 0], [0] * 6, [0, 0, 0, 0, 1, 1], [0] * 6]
     assert not log.trace.on[6:].any()
-    said = "3 rows without charging (rows 2, 3, 7); read as the client being unavailable from then on"
+    said = "3 rows that do not meet --require charging (rows 2, 3, 7); read as unavailable from then on"
     assert kinds(log)["requirements"].text == said
     path.write_text(csv(["client", "timestamp", "state", "charging"], [row for row in rows if row[2] == "connected"]))
     beginnings = logs.read(path, columns=Columns(require=("charging",)))
@@ -560,7 +566,7 @@ def test_a_file_of_a_rotated_log_may_have_ends_alone(tmp_path):
     for name, part in (("a.csv", rows[:2]), ("b.csv", rows[2:])):
         (tmp_path / name).write_text(csv(["client", "timestamp", "state"], part))
     assert np.array_equal(logs.read(tmp_path).trace.on, TRUTH)
-    with pytest.raises(UserError, match=r"is available \(it has 'disconnected'\); say"):
+    with pytest.raises(UserError, match=r"is available \(it has 'disconnected'\); name"):
         logs.read(tmp_path / "a.csv")
 
 

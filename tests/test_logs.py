@@ -58,6 +58,7 @@ def test_every_format_gives_the_same_trace(tmp_path):
         write(tmp_path, "log.csv", text),
         write(tmp_path, "bom.csv", b"\xef\xbb\xbf" + text.replace("\n", "\r\n").encode()),
         write(tmp_path, "log.csv.gz", gzip.compress(text.encode())),
+        write(tmp_path, "CAPITALS.CSV.GZ", gzip.compress(text.encode())),
         write(tmp_path, "log.tsv", text.replace(",", "\t")),
         write(tmp_path, "semicolons.csv", text.replace(",", ";")),
         write(tmp_path, "quoted.csv", csv([(f'"{c}"', f'"{t}"') for c, t in ROWS])),
@@ -227,9 +228,16 @@ SPAN = "client,start,end\n"
 
 ERRORS = [
     ("empty file", "x.csv", "", {}, "is empty"),
-    ("header only", "x.csv", HEAD, {}, "no row under the header"),
+    ("header only", "x.csv", HEAD, {}, "it has no row below the header"),
     ("no header", "x.csv", A + B, {}, "expected the columns client, timestamp .* found a, 2024-05-01"),
-    ("wrong columns", "x.csv", "device,ts\n1,2\n", {}, "found device, ts; say which are meant with --client-column"),
+    (
+        "wrong fields",
+        "x.jsonl",
+        '{"device":{"id":1},"ts":2}\n' * 3,
+        {},
+        "found device.id, ts, device; give their names with --client-column",
+    ),
+    ("wrong columns", "x.csv", "device,ts\n1,2\n", {}, "found device, ts; give their names with --client-column"),
     ("column twice", "x.csv", "client,timestamp,client\na,1,b\n", {}, "the column 'client' twice"),
     ("unknown suffix", "x.xlsx", "PK", {}, "expected a trace .* a log .* or device events"),
     ("torn gzip", "x.csv.gz", gzip.compress((HEAD + A * 50000).encode(), mtime=0)[:200], {}, "cannot be read"),
@@ -289,7 +297,7 @@ ERRORS = [
         "no row of 1 can be used: 1 row dated before --since",
     ),
     ("no days", "x.csv", HEAD + A, {"days": 0}, "days is 0"),
-    ("another fleet's roster", "x.csv", HEAD + A, {"roster": ["q"]}, "none of the 1 clients of the roster"),
+    ("another fleet's roster", "x.csv", HEAD + A, {"roster": ["q"]}, "none of the 1 clients in the table of clients"),
     ("all intervals reversed", "x.csv", SPAN + "a,20,10\n", {}, "1 row with an end before the beginning"),
 ]
 
@@ -347,7 +355,7 @@ FINDINGS = [  # ..., kind, how often, in the sentence
         39,
         "not in order of time",
     ),
-    ("no time zone", "x.csv", HEAD + "a,2024-05-01 08:00\n", {}, "time zone", 1, "read as UTC; --timezone"),
+    ("no time zone", "x.csv", HEAD + "a,2024-05-01 08:00\n", {}, "time zone", 1, "read as UTC; if that is wrong"),
     (
         "some with a time zone",
         "x.csv",
@@ -394,7 +402,7 @@ FINDINGS = [  # ..., kind, how often, in the sentence
         "before the beginning",
     ),
     ("no end", "x.csv", SPAN + "a,0,1200\na,2000,\n", {}, "open intervals", 1, "1 interval without an end; counted as"),
-    ("short intervals", "x.csv", SPAN + "a,0,1200\na,1300,1400\n", {}, "short intervals", 1, "beginning of a round"),
+    ("short intervals", "x.csv", SPAN + "a,0,1200\na,1300,1400\n", {}, "short intervals", 1, "which no round begins"),
     (
         "null in parquet",
         "x.parquet",
@@ -408,7 +416,7 @@ FINDINGS = [  # ..., kind, how often, in the sentence
 EVENTS = [
     ("unreadable events", ("yesterday", "wifi"), "cannot be read"),
     ("unknown events", ("2020-01-28 07:00:00", "dance"), "unknown kinds"),
-    ("back events", ("2020-01-27 07:00:00", "screen_on"), "in order of time"),
+    ("back events", ("2020-01-27 07:00:00", "screen_on"), "sorted by time"),
 ]
 
 

@@ -1,4 +1,4 @@
-"""The audit of a fleet: how much influence each client would have, before any training."""
+"""The audit of a fleet: the influence that each client would have on the model, computed without training."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -43,13 +43,13 @@ LATEST = "fedawe-latest"
 
 
 def display(name: str) -> str:
-    """An algorithm's name in tables: which of FedAWE's models is meant."""
+    """The name of an algorithm in tables; of FedAWE it says which of its two models is meant."""
     return {"fedawe": "fedawe, x-bar", LATEST: "fedawe, last aggregate"}.get(name, name)
 
 
 @dataclass(frozen=True)
 class Audit:
-    """Everything that an audit found about a fleet."""
+    """The result of an audit."""
 
     log: Log
     fleet: Fleet
@@ -57,11 +57,11 @@ class Audit:
     groups: tuple[Groups, ...]
     assumption: tuple[Verdict, ...]
     advice: Advice
-    rho: float | None  # of the gossip among clients that are ever available; None for very large fleets
-    notes: tuple[str, ...]  # on how numbers were obtained
+    rho: float | None  # of the implicit gossip among clients that are ever available; None for very large fleets
+    notes: tuple[str, ...]  # how numbers were computed, where it is not obvious
 
     def _repr_html_(self) -> str:
-        """For notebooks."""
+        """The advice and bars of influence, for notebooks."""
         return summary(repr(self.log.trace), self.fleet.rates, self.influences, self.advice)
 
 
@@ -75,8 +75,8 @@ def audit(
     """Audit a log or a trace: the influence of every client under every algorithm, facts of the fleet, and advice.
 
     algorithms   name -> object; the eight of the paper by default
-    groups       a table of clients; those that the log has never seen should be in the log's roster already
-    checkpoints  after how many numbers of rounds to look, evenly over the log
+    groups       a table of clients; pass it to the reader of the log as well, to count clients without rows
+    checkpoints  how many times, evenly spaced over the log, the influence up to then is computed
 
     >>> on = [[1, 1], [1, 0], [1, 0], [1, 1]]
     >>> found = audit(Trace(on))
@@ -88,8 +88,8 @@ def audit(
     trace, notes = log.trace, []
     fleet = describe(trace, log.clock, log.repeating)
     if log.repeating.any():
-        again = f"{log.repeating.sum()} of {trace.clients} clients repeat their days"
-        notes.append(f"{again}, so that whether their rates change is not tested")
+        again = f"the days of {log.repeating.sum()} of {trace.clients} clients are repeated"
+        notes.append(f"{again}, so that they are not tested for changes of their rates")
     elif fleet.drift is None:
         notes.append("the log has too few days or rounds to tell whether rates change")
     if algorithms is None:
@@ -119,7 +119,7 @@ def audit(
 
 
 def knowing(algorithms: Mapping[str, Any], trace: Trace, fleet: Fleet) -> tuple[dict[str, Any], str | None]:
-    """The algorithms, with probabilities for those that need them and have none; and what is to be said about it."""
+    """The algorithms, with probabilities for those that need them and have none; and a note about it, or None."""
     lacking = [name for name, one in algorithms.items() if lacks_probabilities(one)]
     if not lacking:
         return dict(algorithms), None
@@ -127,18 +127,20 @@ def knowing(algorithms: Mapping[str, Any], trace: Trace, fleet: Fleet) -> tuple[
     out = {name: with_probabilities(one, p) for name, one in algorithms.items()}
     if trace.p is not None:
         return out, None
-    return out, (
-        f"{lacking[0]} was given each client's rate over the whole log, since the log has no probabilities: it is then "
-        "unbiased among active clients by construction"
-    )
+    over, then = "over the whole log", "it is then unbiased among active clients by construction"
+    if (fleet.watched < fleet.rounds).any():
+        over = "over the rounds in which its availability is known"
+        then = "active clients then count in proportion to the number of these rounds"
+    return out, f"{lacking[0]} was given each client's rate {over}, since the log has no probabilities: {then}"
 
 
 def _placed(log: Log, groups: Roster) -> tuple[tuple[Groups, ...], list[str]]:
+    """The groups with a row for each client of the log, and notes about clients without a group or labels."""
     placed, unplaced = groups.placed(log.clients)
     notes = []
     if len(unplaced) == log.trace.clients:
         said = f"({some(log.clients)}) is in the table of groups ({some(groups.clients)})"
-        raise UserError(f"no client of the log {said}")
+        raise UserError(f"no client of the log {said}; the names must be the same")
     if unplaced:
         notes.append(f"{counted(len(unplaced), 'client')} in no group ({some(unplaced)})")
     for table in placed:
@@ -149,6 +151,7 @@ def _placed(log: Log, groups: Roster) -> tuple[tuple[Groups, ...], list[str]]:
 
 
 def _mixing(trace: Trace) -> float | None:
+    """rho of the clients that are ever available; None if there are none or too many."""
     seen = trace.on.any(0)
     if not seen.any() or seen.sum() > theory.DENSE:
         return None

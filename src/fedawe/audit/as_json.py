@@ -1,4 +1,4 @@
-"""An audit for machines: plain numbers, NaN as null."""
+"""An audit as JSON, with NaN and infinity as null."""
 
 import dataclasses
 import math
@@ -12,12 +12,12 @@ from fedawe.audit.fleet import Distribution
 from fedawe.audit.periods import Change
 from fedawe.audit.whatif import Scenario
 
-FORGOTTEN = 10
-MANY = 1000  # clients up to which shares are given at every checkpoint too
+FORGOTTEN = 10  # clients with the least influence that are listed
+MANY = 1000  # with more clients, shares are given only at the end, not at every checkpoint
 
 
 def as_json(found: Audit, what_if: Sequence[Scenario] = (), change: Change | None = None) -> dict[str, Any]:
-    """Everything that was found, per client in the order of `clients`."""
+    """The whole audit; lists of numbers per client are in the order of `clients`."""
     fleet, clock, names = found.fleet, found.log.clock, found.log.clients
     start = None if clock is None or clock.start is None else clock.when(0)
     out: dict[str, Any] = plain(
@@ -110,7 +110,7 @@ def _distribution(d: Distribution) -> dict[str, Any]:
 
 
 def plain(value: Any) -> Any:
-    """Of lists, dicts and numbers only."""
+    """The value with arrays and tuples as lists, NumPy numbers as Python numbers, and NaN and infinity as None."""
     if isinstance(value, dict):
         return {key: plain(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple | np.ndarray):

@@ -1,4 +1,4 @@
-"""Whether a log looks as Assumption 1 of the paper has it."""
+"""Checks Assumption 1 of the paper against a log."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -19,7 +19,7 @@ class Verdict:
 
 
 def assumption_1(fleet: Fleet) -> list[Verdict]:
-    """Whether the log looks as the paper's Assumption 1 has it."""
+    """A verdict on each of the three parts of Assumption 1."""
     return [_positive(fleet), _rounds(fleet), _clients(fleet)]
 
 
@@ -37,7 +37,7 @@ def _positive(fleet: Fleet) -> Verdict:
 
 
 def _rounds(fleet: Fleet) -> Verdict:
-    part = "a round does not depend on the one before"
+    part = "each round is independent of the one before"
     phi, hour = _persistence(fleet)
     if not np.isfinite(phi):
         return Verdict(part, "doubtful", "too few rounds to tell")
@@ -49,26 +49,30 @@ def _rounds(fleet: Fleet) -> Verdict:
 
 
 def rounds_depend(fleet: Fleet) -> bool:
-    """Whether a round depends on the one before, by more than chance explains."""
+    """Whether the availability in a round depends on the round before, more than chance explains."""
     # The standard error of a mean of m correlations over T rounds is about 1/sqrt(T m).
     noise = 4 / np.sqrt(fleet.rounds * max(fleet.clients - len(fleet.never), 1))
     return bool(_persistence(fleet)[0] > max(noise, 0.05))
 
 
 def _persistence(fleet: Fleet) -> tuple[float, str]:
-    """From one round to the next, and beyond what: a rhythm of the day is a p_i^t that changes, no dependence."""
+    """The correlation from one round to the next, and words that say what it excludes.
+
+    The hour of the day is accounted for if it is known, because a daily rhythm is a p_i^t that changes over time and
+    not a dependence between rounds.
+    """
     if fleet.persistence_beyond_hour is None:
         return fleet.persistence, ""
     return fleet.persistence_beyond_hour, " beyond what the hour of the day explains"
 
 
 def _clients(fleet: Fleet) -> Verdict:
-    part, together = "clients do not depend on each other", fleet.together
+    part, together = "clients are independent of each other", fleet.together
     r = together.correlation if together.beyond_hour is None else together.beyond_hour
     if not np.isfinite(r):
         return Verdict(part, "doubtful", "too few clients whose availability changes")
     phi = float(np.clip(np.nan_to_num(_persistence(fleet)[0]), 0.0, 0.999))
-    worth = fleet.rounds * (1 - phi) / (1 + phi)  # rounds as good as independent
+    worth = fleet.rounds * (1 - phi) / (1 + phi)  # effective number of independent rounds
     noise = 4 * np.sqrt(2 / worth) / max(fleet.clients - len(fleet.never), 2)
     beyond = "" if together.beyond_hour is None else " beyond what the hour of the day explains"
     said = f"the mean correlation of two clients is {round(r, 3) + 0.0:.3f}{beyond}"
@@ -78,5 +82,5 @@ def _clients(fleet: Fleet) -> Verdict:
     if r > max(noise, 0.005):
         return Verdict(part, "no", said)
     if together.beyond_hour is not None and together.correlation > max(noise, 0.005):
-        return Verdict(part, "plausible", f"given the hour: {said} ({together.correlation:.3f} without it)")
+        return Verdict(part, "plausible", f"{said} ({together.correlation:.3f} if the hour is ignored)")
     return Verdict(part, "plausible", said)

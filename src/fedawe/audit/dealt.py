@@ -1,10 +1,10 @@
-"""A task whose labels depend on who holds them: digits dealt to the clients of an audited fleet.
+"""A task in which the labels of a client depend on its group or availability: digits, divided among an audited fleet.
 
-An audit that is saved (`--save fleet.npz`) keeps the label frequencies of every client: those of `--groups`; or, with
+`fedawe audit --save fleet.npz` writes the label frequencies of every client: the label counts of `--groups`; or, with
 groups alone, classes divided among the groups; or, with neither, classes that depend on availability: the clients that
-are available least hold mostly the first class, and so on. The printed `fedawe run` command uses this task, so that a
-rule that forgets clients forgets labels. Its evaluations have the accuracy of every group (or of thirds by
-availability) and their gap, so that a report draws fairness over time.
+are available least hold mostly the first class, and so on. The printed `fedawe run` command uses this task, so that an
+algorithm that neglects some clients is less accurate on some labels. Evaluations report the accuracy of every group (or
+of thirds of the clients by availability) and the gap between them, so that a report can show fairness over time.
 """
 
 from collections.abc import Sequence
@@ -27,13 +27,14 @@ from fedawe.tasks.models import network_for
 from fedawe.tasks.module import ModuleNetwork
 
 Indices = npt.NDArray[np.int64]
-MOSTLY = 0.8  # of a client's samples are of the classes of its group, or of its availability
+MOSTLY = 0.8  # share of a client's samples in the classes of its group, or of its availability
 CLASSES = 10
-FEWEST = 2  # samples of a client
+FEWEST = 2  # samples that every client has at least
+SAMPLES = 1438  # train samples of the bundled digits
 
 
 def labels_of(rates: Array, parts: Array | None, kind: str | None, classes: int = CLASSES) -> tuple[Array, str]:
-    """The label frequencies [m, classes] of clients, and how they came about.
+    """The label frequencies [m, classes] of clients, and words that say what they are derived from.
 
     rates   of the clients                                                                                     [m]
     parts   label frequencies (kind "class") or membership (kind "group") of clients, if there is a table     [m, g]
@@ -58,13 +59,13 @@ def labels_of(rates: Array, parts: Array | None, kind: str | None, classes: int 
 
 
 def _filled(frequencies: Array) -> Array:
-    """Rows that sum to 1; a row of zeros becomes uniform."""
+    """The rows divided by their sums; a row of zeros becomes uniform."""
     total = frequencies.sum(1, keepdims=True)
     return np.where(total > 0, frequencies / np.where(total > 0, total, 1), 1 / frequencies.shape[1])
 
 
 def groups_of(rates: Array, parts: Array | None, names: tuple[str, ...]) -> tuple[Indices, tuple[str, ...]]:
-    """Which group each client is in [m], -1 for none, and the groups: those given, or thirds by availability."""
+    """The index of each client's group [m], -1 for none, and the names of the groups, by default thirds by rate."""
     if parts is not None and len(names):
         return np.where(parts.any(1), parts.argmax(1), -1).astype(np.int64), names
     rank = np.argsort(np.argsort(rates, kind="stable"), kind="stable")
@@ -72,7 +73,7 @@ def groups_of(rates: Array, parts: Array | None, names: tuple[str, ...]) -> tupl
 
 
 class ByGroup(Classification):
-    """A classification task whose evaluations have the train accuracy of each group of clients, and their gap."""
+    """A classification task that also reports the train accuracy of each group of clients, and the largest gap."""
 
     def __init__(
         self, data: Data, network: ModuleNetwork, parts: Sequence[Indices], group: Indices, names: Sequence[str]
@@ -88,7 +89,7 @@ class ByGroup(Classification):
         self.metrics = (*self.metrics, *each, gap)
 
     def summary(self, answers: Sequence[torch.Tensor]) -> Metrics:
-        """Accuracies by group besides."""
+        """The metrics of a classification task, the accuracy of each group, and the gap."""
         out = dict(super().summary(answers))
         hit = torch.cat(list(answers))[: len(self.group), 0]
         found = {}
@@ -99,13 +100,18 @@ class ByGroup(Classification):
 
 
 def digits(seed: int, trace: str) -> ByGroup:
-    """The bundled digits, dealt so that each client of the saved fleet has about its label frequencies."""
+    """The bundled digits, divided so that each client of the saved fleet has about its label frequencies."""
     arrays = read_npz(Path(trace))
     if not {"labels", "group", "groups"} <= set(arrays):
         raise UserError(f"{trace}: has no label frequencies; write it with fedawe audit LOG --save {trace}")
     data = bundled()
     parts = dealt(data.y_train.numpy(), arrays["labels"], rng(seed, "partition"))
     return ByGroup(data, network_for(data, "mlp"), parts, arrays["group"], [str(name) for name in arrays["groups"]])
+
+
+def task_for(clients: int, trace: Path) -> str:
+    """The task of the command that an audit prints: `digits` below, or `quadratic` if there are too many clients."""
+    return f"{__name__}:digits:trace={trace}" if clients * FEWEST <= SAMPLES else "quadratic"
 
 
 def dealt(

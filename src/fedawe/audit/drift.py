@@ -1,11 +1,12 @@
-"""Whether the rates of clients, and of the fleet as a whole, change within a log.
+"""Tests whether the rates of clients, and of the fleet as a whole, change within a log.
 
-A log is cut into blocks of equal length within days, and what the time of day explains is taken away. The statistic is
-the largest self-normalised CUSUM over all places where a change may be (Shao and Zhang 2010): the squared difference
-between before and after, over the variation of the partial sums on either side. It needs no estimate of a variance, but
-with few days it is too large for clients that stay for long and stay away for long. So it is compared with what
-unchanging on/off chains give whose rate and number of stays are those of the client (for the fleet: an autoregression
-with its memory). docs/audit.md has power and false alarms, which benchmarks/drift.py measures.
+Each day is cut into blocks of equal length (in a long log a block is several days), and the mean over days is
+subtracted from each block, so that the time of day has no effect. The statistic is the largest self-normalised CUSUM
+over all places where a change may be (Shao and Zhang 2010): the squared difference between before and after, over the
+variation of the partial sums on either side. It needs no estimate of a variance. With few days it is too large for
+clients with long stretches of availability and unavailability. It is therefore compared with simulated on/off chains
+that do not change and have the client's rate and number of stretches (for the fleet: with an autoregression that has
+its correlation in time). docs/audit.md has power and false alarm rates, which benchmarks/drift.py measures.
 """
 
 import functools
@@ -21,47 +22,47 @@ from fedawe.availability.trace import Trace
 from fedawe.core.rng import rng
 
 Ints = npt.NDArray[np.int64]
-BLOCKS = 42  # at most: six a day over a week
-WITHIN = 6  # blocks of a day, where that is not more than BLOCKS in all
+BLOCKS = 42  # blocks at most: six per day over a week
+WITHIN = 6  # blocks per day, unless there would be more than BLOCKS in all
 FEWEST_DAYS, FEWEST_BLOCKS = 3, 5
-FEWEST_STAYS = 3  # changes of state over 2, below which a client says nothing about a change of its rate
-DRAWS = 499  # of a null distribution for clients; the smallest p-value is 1/500
-FLEET_DRAWS = 1999
-STEPS = 8  # of a simulated chain within a block
-LEVEL = 0.05  # of the test of a client
-ALARM = 0.02  # of the test of the fleet
-OBSERVED = 0.8  # of the blocks must be known of a client
+FEWEST_STAYS = 3  # half the number of changes of state; a client with fewer is not tested
+DRAWS = 499  # simulated chains in the null distribution for clients; the smallest p-value is 1/500
+FLEET_DRAWS = 1999  # simulated series in the null distribution for the fleet
+STEPS = 8  # steps of a simulated chain within a block
+LEVEL = 0.05  # significance level of the test of a client
+ALARM = 0.02  # significance level of the test of the fleet
+OBSERVED = 0.8  # share of the blocks that must be known of a client
 
 
 @dataclass(frozen=True)
 class Drift:
-    """Whether rates change: what the tests say of the fleet and of every client."""
+    """The results of the tests whether the rates of the clients and of the fleet change."""
 
     blocks: int
     unit: str  # "blocks of 4 h, 6 a day", or "blocks of n rounds"
     days: int | None  # whole days; None without a clock
-    p_values: Array  # of each client; NaN: it hardly changes between available and unavailable              [m]
-    fleet_p: float  # of the share of clients that is available; NaN if that never varies
+    p_values: Array  # of each client; NaN if it was not tested                                              [m]
+    fleet_p: float  # p-value for the share of clients that is available; NaN if that share never varies
     change: int  # the round at which the fleet changes most
 
     @property
     def tested(self) -> int:
-        """Clients that were tested."""
+        """The number of clients that were tested."""
         return int(np.isfinite(self.p_values).sum())
 
     @property
     def changed(self) -> int:
-        """Clients with p < 0.05; of those that never change, one in twenty is among them."""
+        """The number of clients with p < 0.05, which includes one in twenty of the clients that do not change."""
         return int((self.p_values < LEVEL).sum())
 
     @property
     def by_chance(self) -> float:
-        """How many clients would be among `changed` if none changed."""
+        """The expected number of clients in `changed` if none changes."""
         return LEVEL * self.tested
 
     @property
     def fleet_changes(self) -> bool:
-        """Whether the fleet as a whole changes."""
+        """Whether the test of the fleet finds a change."""
         return bool(self.fleet_p < ALARM)
 
     @property
@@ -71,9 +72,9 @@ class Drift:
 
 
 def drift_of(on: Mask, clock: Clock | None, repeating: Mask, known: Mask | None = None) -> Drift | None:
-    """None if there are too few days (three with a clock) or rounds, or if every client repeats itself.
+    """Tests for changes of rates; None with too few days (three with a clock) or rounds, or if every client repeats.
 
-    repeating   clients that repeat themselves within the trace, so that they cannot tell                    [m]
+    repeating   clients whose availability repeats within the trace, which are not tested                    [m]
     known       where it is known whether a client was available (default: everywhere)                       [T, m]
     """
     laid = _cut(len(on), clock)
@@ -97,7 +98,7 @@ def drift_of(on: Mask, clock: Clock | None, repeating: Mask, known: Mask | None 
 
 
 def _cut(T: int, clock: Clock | None) -> tuple[Ints, int, str] | None:
-    """Where blocks begin and end (in rounds), how many are a day, and how they are called."""
+    """The edges of the blocks in rounds, the number of blocks per day, and what messages call the blocks."""
     if clock is None:
         B = min(BLOCKS, T // 10)
         return (
@@ -120,7 +121,7 @@ def _cut(T: int, clock: Clock | None) -> tuple[Ints, int, str] | None:
 
 
 def _whole_days(clock: Clock, T: int) -> Ints:
-    """Where whole days begin, and where the last one ends, in rounds."""
+    """The rounds in which whole days begin, and the round in which the last one ends."""
     edges = np.flatnonzero(np.diff(clock.days(T))) + 1
     per_day = 86400 / clock.round_seconds
     if len(edges) == 0:
@@ -133,7 +134,7 @@ def _whole_days(clock: Clock, T: int) -> Ints:
 
 
 def _block_means(on: Mask, known: Mask | None, edges: Ints) -> tuple[Array, Array]:
-    """The share of available rounds in each block [B, m], and where it is known for at least half of the block."""
+    """The share of available rounds in each block [B, m], and 1 where at least half of the block is known, else 0."""
     width = np.diff(edges)[:, None]
     sums = np.add.reduceat(on[: edges[-1]], edges[:-1], axis=0, dtype=np.float64)
     if known is None:
@@ -166,11 +167,12 @@ def _largest(x: Array, at: int | None = None) -> Array:
 
 
 def _of_clients(x: Array, on: Mask, usable: Mask, B: int, per_day: int, at: int | None = None) -> Array:
+    """The p-value of a change of each client, anywhere or before block `at`; NaN for clients not tested, [m]."""
     rate = on.mean(0)
     stays = (on[1:] != on[:-1]).sum(0) / 2
     tested = usable & (stays >= FEWEST_STAYS)
     out, statistic = np.full(len(rate), np.nan), _largest(x, at)
-    # Chains are alike if their rates and their numbers of stays are: one null distribution for each kind.
+    # Clients with about the same rate and number of stays share a null distribution.
     uneven = np.round(np.abs(np.log(np.maximum(rate, 1e-9) / np.maximum(1 - rate, 1e-9))))
     often = np.round(2 * np.log2(np.maximum(stays, 1)))
     for kind in {(int(a), int(b)) for a, b in zip(uneven[tested], often[tested], strict=True)}:
@@ -182,7 +184,10 @@ def _of_clients(x: Array, on: Mask, usable: Mask, B: int, per_day: int, at: int 
 
 @functools.lru_cache(maxsize=512)
 def _chains(B: int, per_day: int, T: int, uneven: int, often: int, at: int | None = None) -> Array:
-    """The statistic of on/off chains that do not change, sorted; `uneven` and `often` are rounded logarithms."""
+    """The sorted statistics of simulated on/off chains that do not change.
+
+    `uneven` is the rounded |log(rate / (1 - rate))| of the chains, `often` the rounded 2 log2 of their number of stays.
+    """
     p, stays = 1 / (1 + np.exp(uneven)), 2 ** (often / 2)
     switching = min(stays / (T * p * (1 - p)), 1.0)  # 1 - phi of a round
     steps = min(STEPS, max(T // B, 1))
@@ -197,14 +202,14 @@ def _chains(B: int, per_day: int, T: int, uneven: int, often: int, at: int | Non
 
 
 def _of_fleet(x: Array, per_day: int, at: int | None = None) -> tuple[float, int]:
-    """The p-value of a change of x [B, 1], anywhere or before block `at`, and the block before which it is largest."""
+    """The p-value of a change of x [B, 1], anywhere or before block `at`; and `at`, or the block of the largest one."""
     y, B = x[:, 0], len(x)
     if np.ptp(y) < 1e-12:
         return float("nan"), 0
     k = np.arange(1, B)
     most = int(np.argmax(np.abs(np.cumsum(y)[:-1] - k / B * y.sum()) / np.sqrt(k * (B - k)))) + 1
     change = most if at is None else at
-    # The memory of the fleet is that of what is left when the change is taken away; short series make it look smaller.
+    # The autocorrelation is that of the series without the change; short series underestimate it, which is corrected.
     left = np.concatenate([y[:change] - y[:change].mean(), y[change:] - y[change:].mean()])[:, None]
     left = _without_time_of_day(left, np.ones_like(left), per_day)[:, 0]
     squares = float(left @ left)
@@ -221,16 +226,16 @@ def _of_fleet(x: Array, per_day: int, at: int | None = None) -> tuple[float, int
 def two_samples(
     before: tuple[Trace, Clock], after: tuple[Trace, Clock], groups: Array, repeating: Mask
 ) -> tuple[Array, float, list[float], str]:
-    """Whether rates differ between two logs of the same clients, by their whole days: of clients, fleet and groups.
+    """Tests whether the rates of clients, fleet and groups differ between two logs of the same clients.
 
-    Days are cut into blocks as within one log; above 168 days in all, a block is several days, if both logs then have
-    two.
+    Only whole days are used. They are cut into blocks as within one log; above 168 days in all, a block is several
+    days, provided that both logs then have two blocks.
 
     groups      which part of each client belongs to which group                                           [m, g]
-    repeating   clients that repeat themselves, so that they cannot tell                                     [m]
+    repeating   clients whose availability repeats within a log, which are not tested                        [m]
 
-    Returns p-values of clients [m], of the fleet, and of each group; NaN where there are too few days or changes; and
-    why no client was tested, which is empty if one was.
+    Returns p-values of clients [m], of the fleet, and of each group, NaN where there are too few days or changes; and
+    the reason if no client was tested, else an empty text.
     """
     m, g = groups.shape
     nothing = np.full(m, np.nan), float("nan"), [float("nan")] * g
@@ -238,8 +243,8 @@ def two_samples(
     days = [len(edges) - 1 for edges in midnights]
     if min(days) < 2:
         return *nothing, "two whole days are needed on either side"
-    n = min(-(-sum(days) // (4 * BLOCKS)), min(days) // 2)  # days in a block, where it is not a part of one
-    midnights = [midnights[0][days[0] % n :: n], midnights[1][: days[1] // n * n + 1 : n]]  # those next to each other
+    n = min(-(-sum(days) // (4 * BLOCKS)), min(days) // 2)  # days in a block; 1: a block is a day or a part of one
+    midnights = [midnights[0][days[0] % n :: n], midnights[1][: days[1] // n * n + 1 : n]]  # omit days at the far ends
     days = [len(edges) - 1 for edges in midnights]
     per_day = max(1, min(WITHIN, BLOCKS // sum(days), *(int(np.diff(edges).min()) for edges in midnights)))
     at, B = days[0] * per_day, sum(days) * per_day

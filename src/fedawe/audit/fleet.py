@@ -1,4 +1,4 @@
-"""What a fleet is like: how often and for how long clients are available, how they depend on each other, and change."""
+"""Statistics of a fleet: how often and how long clients are available, their dependence on each other, and changes."""
 
 from dataclasses import dataclass
 
@@ -11,32 +11,32 @@ from fedawe.availability.dynamics import Array, Mask
 from fedawe.availability.trace import Trace
 
 Ints = npt.NDArray[np.int64]
-OUTAGE = 5.0  # standard deviations below what independent clients would give
+OUTAGE = 5.0  # standard deviations below the number expected of independent clients
 
 
 @dataclass(frozen=True)
 class Distribution:
-    """A distribution of whole numbers from 0, by how often each occurs."""
+    """A distribution of whole numbers from 0."""
 
-    histogram: Ints
+    histogram: Ints  # how often each number occurs
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """The number of observations."""
         return int(self.histogram.sum())
 
     @property
     def mean(self) -> float:
-        """NaN if there are none."""
+        """The mean; NaN without observations."""
         return float(self.histogram @ np.arange(len(self.histogram)) / self.count) if self.count else float("nan")
 
     @property
     def most(self) -> int:
-        """The largest, 0 if there are none."""
+        """The largest observation; 0 without observations."""
         return int(np.flatnonzero(self.histogram)[-1]) if self.count else 0
 
     def quantile(self, q: float) -> int:
-        """The smallest value that at least the part q of all does not exceed.
+        """The smallest value that at least the share q of the observations does not exceed.
 
         >>> Distribution(np.array([0, 3, 0, 1])).quantile(0.5)
         1
@@ -44,7 +44,7 @@ class Distribution:
         return int(np.searchsorted(np.cumsum(self.histogram), q * self.count)) if self.count else 0
 
     def multiplier(self, most: int | None = None) -> float:
-        """sum e^2 / sum e over echoes e, cut at `most`: by how much the average unit of influence is multiplied.
+        """sum e^2 / sum e over echoes e, limited to `most`: the mean factor of updates, weighted by their influence.
 
         >>> Distribution(np.array([0, 2, 0, 1])).multiplier(), Distribution(np.array([0, 2, 0, 1])).multiplier(most=2)
         (2.2, 1.5)
@@ -57,7 +57,7 @@ class Distribution:
 
 @dataclass(frozen=True)
 class Together:
-    """Whether clients are available together, beyond the time of day if the clock is known."""
+    """How much clients tend to be available at the same time."""
 
     correlation: float  # mean over pairs, of their availability in the same round
     beyond_hour: float | None  # the same after each client's own rate at that hour is taken away
@@ -66,10 +66,10 @@ class Together:
 
 @dataclass(frozen=True)
 class Fleet:
-    """The facts of a fleet: rates, stretches, echoes, dependence and outages."""
+    """The statistics of a fleet."""
 
     rates: Array  # share of its known rounds in which each client is available; 0 if it has none            [m]
-    watched: Array  # rounds in which it is known whether each client is available                           [m]
+    watched: Array  # number of rounds in which it is known whether each client is available                 [m]
     k: Ints  # clients available in each round                                                               [T]
     longest_empty: int
     by_hour: Array | None  # mean share of clients available, by hour of the day; NaN for hours without rounds [24]
@@ -78,24 +78,24 @@ class Fleet:
     staleness: Distribution  # t - tau_i(t) of all clients in all rounds, as in Lemma 2
     on_runs: Distribution  # complete stretches of availability
     off_runs: Distribution  # complete stretches of unavailability
-    mean_on: float  # rounds; from all rounds, cut stretches too
-    mean_off: float  # of clients that are available at some time
-    longest_on: int  # rounds; stretches that the log, or what is unknown, cuts included
-    longest_off: int  # of clients that are available at some time
+    mean_on: float  # mean stretch of availability in rounds; from all rounds, so that cut stretches count too
+    mean_off: float  # the same for unavailability, of clients that are ever available
+    longest_on: int  # longest stretch in rounds, including those cut by the ends of the log or by unknown rounds
+    longest_off: int  # the same for unavailability, of clients that are ever available
     persistence: float  # mean over clients of the correlation between one round and the next
     persistence_beyond_hour: float | None  # the same after each client's own rate at that hour is taken away
-    live_versions: Ints  # distinct tau_i after each round: what FedAWE keeps                                [T]
-    drift: Drift | None  # None: too few rounds to tell
+    live_versions: Ints  # distinct tau_i after each round: the number of models FedAWE keeps                [T]
+    drift: Drift | None  # None: not tested, as too few days or rounds, or all clients repeat
     together: Together
 
     @property
     def clients(self) -> int:
-        """m."""
+        """The number of clients m."""
         return len(self.rates)
 
     @property
     def rounds(self) -> int:
-        """T."""
+        """The number of rounds T."""
         return len(self.k)
 
     @property
@@ -120,12 +120,12 @@ class Fleet:
 
     @property
     def empty(self) -> int:
-        """Rounds without any client."""
+        """The number of rounds without an available client."""
         return int((self.k == 0).sum())
 
     @property
     def multiplier(self) -> float:
-        """The multiplier of FedAWE's echoes (see `Distribution.multiplier`)."""
+        """The mean factor by which FedAWE multiplies updates (see `Distribution.multiplier`)."""
         return self.echo.multiplier()
 
     @property
@@ -135,16 +135,17 @@ class Fleet:
 
 
 def describe(trace: Trace, clock: Clock | None = None, repeating: Mask | None = None) -> Fleet:
-    """The facts of a trace; with a clock also by hour of the day.
+    """The statistics of a trace; with a clock also by hour of the day.
 
-    Rates, stretches, dependence, outages and drift are those of rounds in which it is known whether a client was
-    available (`trace.known`). Echoes, staleness and versions are what FedAWE would do, to which unknown is unavailable.
+    Rates, stretches, dependence, outages and drift are computed from the rounds in which it is known whether a client
+    was available (`trace.known`). Echoes, staleness and versions are those of FedAWE, which treats unknown as
+    unavailable.
 
-    repeating   clients that repeat themselves within the trace [m], so that they cannot tell whether rates change
+    repeating   clients whose availability repeats within the trace [m], which are not tested for changes of rates
     """
     on, known, (T, m) = trace.on, trace.known, trace.on.shape
     rates, runs = on.sum(0, dtype=np.float64), np.zeros((2, T + 2), np.int64)
-    since = np.full(m, -1)  # when the present stretch began, -1 if its beginning is cut
+    since = np.full(m, -1)  # the round in which the current stretch began, -1 if its beginning is cut
     pairs, stay_on, begins, ends = np.zeros(m), np.zeros(m), np.zeros(m), np.zeros(m)
     echo, staleness, k, last_holder = echoes_of(on)
     longest = _longest_stretches(on, known)
@@ -191,16 +192,18 @@ def describe(trace: Trace, clock: Clock | None = None, repeating: Mask | None = 
 
 
 def echoes_of(on: Mask) -> tuple[Distribution, Distribution, Ints, Ints]:
-    """Echoes, staleness, clients available in each round [T], and when its last holder gives up a version [T + 1]."""
+    """The distributions of echoes and staleness, the number of available clients in each round [T], and for each
+    version the round in which the last client that holds it gives it up [T + 1]."""
     T, m = on.shape
     tau, k, echo, last_holder = np.full(m, -1), on.sum(1), np.zeros(T + 2, dtype=np.int64), np.full(T + 1, -1)
     for t in range(T):
         A = np.flatnonzero(on[t])
         np.add.at(echo, t - tau[A], 1)
-        last_holder[tau[A] + 1] = t  # versions given up: whoever gives one up last ends it
+        last_holder[tau[A] + 1] = t  # clients A give up these versions; the last such round of a version remains
         tau[A] = t
     last_holder[np.unique(tau) + 1] = T
-    # An absence of e rounds has clients 1, 2, ... e rounds stale; those that last until the end were not echoed.
+    # A client with an echo of e was 1, 2, ..., e rounds stale since its last active round; absences that last until the
+    # end of the trace have no echo.
     absences = echo + np.bincount(T - 1 - tau, minlength=T + 2)
     stale = np.concatenate([[0], absences[:0:-1].cumsum()[::-1]])
     return Distribution(echo), Distribution(stale), k, last_holder
@@ -226,12 +229,17 @@ def _longest_stretches(on: Mask, known: Mask | None) -> Ints:
 
 
 def _longest(flags: Mask) -> int:
+    """The length of the longest run of true flags."""
     edges = np.flatnonzero(np.diff(np.concatenate(([0], flags, [0])).astype(np.int8)))
     return int((edges[1::2] - edges[::2]).max(initial=0))
 
 
 def _live(k: Ints, last_holder: Ints) -> Ints:
-    """Version v (0 is x0, t + 1 the aggregate of round t) lives from its making until its last holder's next round."""
+    """The number of versions held after each round, [T].
+
+    Version v (0 is x0, t + 1 the aggregate of round t) is held from the round that makes it until the last client that
+    holds it is active again.
+    """
     T = len(k)
     change = np.zeros(T + 1, dtype=np.int64)
     made = np.concatenate(([0], np.flatnonzero(k) + 1))
@@ -250,8 +258,8 @@ def _persistence(p: Array, stay_on: Array, pairs: Array) -> float:
 def _persistence_beyond(on: Mask, known: Mask | None, hourly: Array, rounds: Array, hours: Ints) -> float:
     """The mean over clients of the lag-1 correlation of on_i - hourly_i.
 
-    An hourly rate is the mean of n rounds, to which those rounds belong: two of them have the covariance -v/(n - 1)
-    around it even if they are independent, v = rate (1 - rate). That is corrected.
+    An hourly rate is the mean of the n rounds in that hour. Even if these are independent, the deviations of two of
+    them from their mean have the covariance -v/(n - 1), v = rate (1 - rate). This bias is corrected.
     """
     if len(on) < 3:
         return float("nan")
@@ -274,7 +282,7 @@ def _persistence_beyond(on: Mask, known: Mask | None, hourly: Array, rounds: Arr
 
 
 def _hourly(on: Mask, known: Mask | None, hours: Ints | None) -> tuple[Array, Array]:
-    """Each client's rate at each hour, and the known rounds it is from; without a clock all rounds are one hour."""
+    """Each client's rate at each hour, and the number of known rounds; without a clock all rounds are one hour."""
     n, m = (1 if hours is None else 24), on.shape[1]
     hour = np.zeros(len(on), dtype=np.int64) if hours is None else hours
     rates, rounds = np.zeros((n, m)), np.zeros((n, m))
@@ -314,7 +322,7 @@ def _correlation(on: Mask, known: Mask | None, hourly: Array, hour: Ints) -> flo
     if some.sum() < 2:
         return float("nan")
     scale = np.where(some, 1 / np.sqrt(np.where(some, variance, 1.0)), 0.0)
-    total, alone, pairs = 0.0, 0.0, 0.0  # of the squared sum, of what single clients add to it, of pairs of clients
+    total, alone, pairs = 0.0, 0.0, 0.0  # sum of squared sums, the part of it from single clients, number of pairs
     for a in range(0, len(on), 256):
         off = (on[a : a + 256] - hourly[hour[a : a + 256]]) * scale
         n = np.full(len(off), float(some.sum()))

@@ -17,7 +17,7 @@ FAILED = 3  # exit code
 
 @dataclass(frozen=True)
 class Condition:
-    """Something that must not be."""
+    """A condition under which `--fail-if` fails."""
 
     text: str
     quantity: str
@@ -26,7 +26,7 @@ class Condition:
 
     @classmethod
     def parse(cls, text: str) -> "Condition":
-        """`quantity > number`, with one of > < >= <=."""
+        """Read a condition such as `quantity > number`, with one of > < >= <=; the number may be a percentage."""
         found = re.fullmatch(r"\s*(.+?)\s*(>=|<=|>|<)\s*([-+0-9.eE]+)\s*(%?)\s*", text)
         try:
             limit = float(found[3]) if found else math.nan
@@ -41,19 +41,19 @@ class Condition:
 
 @dataclass(frozen=True)
 class Result:
-    """What became of a condition."""
+    """A condition and the value of its quantity."""
 
     condition: Condition
     value: float
 
     @property
     def failed(self) -> bool:
-        """Whether it is what must not be; what is not a number is not compared, and fails."""
+        """Whether the condition holds, so that the gate fails; a value that is not a number fails too."""
         return math.isnan(self.value) or bool(OPERATORS[self.condition.sign](self.value, self.condition.limit))
 
     @property
     def sentence(self) -> str:
-        """In words."""
+        """The result in words."""
         limit = f"{self.condition.sign} {self.condition.limit:g}"
         if math.isnan(self.value):
             return f"{self.condition.quantity} has no value in this log, so that it cannot be compared with {limit}"
@@ -61,7 +61,7 @@ class Result:
 
 
 def quantities(found: Audit) -> dict[str, float]:
-    """Everything that a condition can name."""
+    """All quantities that a condition can name, with their values."""
     fleet = found.fleet
     nan = float("nan")
     out = {
@@ -99,7 +99,7 @@ def quantities(found: Audit) -> dict[str, float]:
 
 
 def judged(found: Audit, conditions: Sequence[Condition]) -> list[Result]:
-    """Each condition with the value it is about."""
+    """Each condition with the value of its quantity; refuses unknown quantities."""
     known = quantities(found)
     for condition in conditions:
         if condition.quantity not in known:

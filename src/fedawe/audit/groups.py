@@ -1,4 +1,4 @@
-"""Groups of clients, or the labels they hold: the influence of each group or class against its fair share."""
+"""Groups of clients, or the classes of the labels they hold, and the influence of each relative to its fair share."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,14 +20,14 @@ WINDOW = ("enrolled", "left")  # columns of dates
 
 @dataclass(frozen=True, eq=False)
 class Groups:
-    """Which part of each client belongs to which group; a row of zeros is a client in none."""
+    """Which part of each client belongs to which group or class; a client in none has a row of zeros."""
 
     kind: Literal["group", "class"]
     names: tuple[str, ...]
     parts: Array  # 1 in its group, or label frequencies nu_i                                              [m, g]
 
     def fair(self, shares: Array) -> Array:
-        """The influence of each group over what it would be if all clients had the same, [g].
+        """The influence of each group divided by what it would be if all clients had the same, [g].
 
         >>> halves = Groups("group", ("a", "b"), np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]]))
         >>> halves.fair(np.array([0.4, 0.4, 0.1, 0.1])).round(3).tolist()
@@ -37,25 +37,25 @@ class Groups:
         return np.where(sizes > 0, shares @ self.parts / np.where(sizes > 0, sizes, 1.0), np.nan)
 
     def over_time(self, shares: Array) -> Array:
-        """The same for shares at several moments [C, m], [C, g]."""
+        """The same for shares after several numbers of rounds [C, m]; returns [C, g]."""
         return np.stack([self.fair(row) for row in shares])
 
     @property
     def sizes(self) -> Array:
-        """How many clients' worth each group is, [g]."""
+        """The number of clients in each group, where parts of clients count as fractions, [g]."""
         return np.asarray(self.parts.sum(0))
 
 
 @dataclass(frozen=True, eq=False)
 class Roster:
-    """A table of clients: names, what groups or labels they have, and when they belonged to the fleet."""
+    """A table of clients: their names, groups or label counts, and dates of enrolling and leaving."""
 
     clients: tuple[str, ...]
     tables: tuple[Groups, ...]  # rows in the order of `clients`
-    enrolled: Mapping[str, tuple[str | None, str | None]] = field(default_factory=dict)  # client -> since, until
+    enrolled: Mapping[str, tuple[str | None, str | None]] = field(default_factory=dict)  # client -> enrolled, left
 
     def placed(self, clients: Sequence[str]) -> tuple[tuple[Groups, ...], list[str]]:
-        """The groups with a row for each of these clients, and the clients that the table does not have."""
+        """The groups with a row for each of these clients, and the clients that are not in the table."""
         row = {name: n for n, name in enumerate(self.clients)}
         index = np.array([row.get(name, -1) for name in clients])
         found = (index >= 0)[:, None]
@@ -66,7 +66,7 @@ class Roster:
 def read_roster(path: Path, column: str = "client") -> Roster:
     """Read a CSV with a column of clients and a column `group`, or columns of label counts (one per class), or both.
 
-    Columns `enrolled` and `left` say since when and until when a client belonged to the fleet; empty: throughout.
+    Columns `enrolled` and `left` say when a client joined the fleet and when it left; empty: it belonged throughout.
     """
     be_text(existing_file(path))
     columns, separator = header(path, lambda found: column in found)
@@ -87,7 +87,7 @@ def read_roster(path: Path, column: str = "client") -> Roster:
     rows = pl.Series(range(1, len(table) + 1)).filter(~blank)
     table = table.filter(~blank)
     if table.is_empty():
-        raise UserError(f"{path}: has no row under the header")
+        raise UserError(f"{path}: has no row below the header")
     names = table[column].str.strip_chars().fill_null("")
     if (names == "").any():
         raise UserError(f"{path}: row {rows.filter(names == '')[0]} has no client")

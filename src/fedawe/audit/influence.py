@@ -1,8 +1,8 @@
-"""How much influence each client has: rules are linear in the innovations, so that the trace alone tells.
+"""The influence of each client on the model, computed from a trace alone, because rules are linear in the innovations.
 
-The meaning is `by_identity`: run the algorithm itself from x0 = 0 in R^m, let client i answer -e_i whenever it is
-active, and coordinate i of the model is how much client i has counted. It costs m numbers per client. `influence`
-gives the same numbers from a few scalars per client; the tests hold one against the other.
+`by_identity` is the definition: run the algorithm itself from x0 = 0 in R^m, where client i answers -e_i whenever it is
+active; coordinate i of the model is then how much client i has counted. That needs m numbers per client. `influence`
+computes the same from a few scalars per client; the tests compare both.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -28,14 +28,14 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Influence:
-    """How much each client has counted in a model, after each of some numbers of rounds."""
+    """How much each client has counted in a model, after several numbers of rounds."""
 
     after: Ints  # numbers of rounds, increasing                                                        [C]
-    counted: Array  # counted[c, i] after after[c] rounds, in units of one innovation                   [C, m]
+    counted: Array  # counted[c, i]: client i after after[c] rounds, in units of one innovation         [C, m]
 
     @property
     def shares(self) -> Array:
-        """Of all that counted in the end, the part of each client; zero for everyone if nothing did, [m]."""
+        """The share of each client in the total at the end; zero for all clients if nothing was counted, [m]."""
         return _normalised(self.counted[-1])
 
     @property
@@ -49,7 +49,7 @@ class Influence:
         return total_variation(self.shares)
 
     def extremes(self, some: Mask) -> tuple[float, float]:
-        """The least and the most that one of these clients [m] bool has of its fair share; of all if there are none."""
+        """The smallest and largest share over the fair share among these clients [m] bool (among all if none)."""
         fair = self.fair[some] if some.any() else self.fair
         return float(fair.min()), float(fair.max())
 
@@ -59,25 +59,25 @@ class Influence:
 
     @property
     def effective_clients(self) -> float:
-        """1 / sum_i share_i^2: so many clients of equal weight would be as few."""
+        """1 / sum_i share_i^2: the number of clients of equal influence with the same sum of squared shares."""
         squares = float((self.shares**2).sum())
         return 1 / squares if squares > 0 else 0.0
 
     @property
     def speed(self) -> float:
-        """Innovations applied per round; 1 if every client were always available."""
+        """Mean total influence added per round; 1 if every client were always available."""
         return float(self.counted[-1].sum() / self.after[-1])
 
     def shares_over_time(self) -> Array:
-        """The shares of what was counted until each checkpoint, [C, m]."""
+        """The shares after each number of rounds in `after`, [C, m]."""
         return np.stack([_normalised(row) for row in self.counted])
 
     def over_time(self) -> Array:
-        """Total variation of what was counted until each checkpoint, [C]."""
+        """The total variation after each number of rounds in `after`, [C]."""
         return np.array([total_variation(row) for row in self.shares_over_time()])
 
     def forgotten(self, n: int) -> list[int]:
-        """The n clients that count least, the least first."""
+        """The n clients with the least influence, in increasing order."""
         return [int(i) for i in np.argsort(self.shares, kind="stable")[:n]]
 
 
@@ -98,7 +98,7 @@ def _normalised(counted: Array) -> Array:
 def by_identity(algorithm: Any, trace: Trace, after: Sequence[int] | None = None, latest: bool = False) -> Influence:
     """The definition: simulate the algorithm from x0 = 0 on the gradients -e_i, with one local step at rate 1.
 
-    `latest` looks at the last aggregate, not at `model`.
+    With `latest`, the influence is that on the last aggregate instead of `model`.
 
     >>> always_and_half = Trace([[1, 1], [1, 0], [1, 1], [1, 0]])
     >>> by_identity(FedAvg(), always_and_half).counted      # 1/2 + 1 + 1/2 + 1  and  1/2 + 1/2
@@ -111,7 +111,7 @@ def by_identity(algorithm: Any, trace: Trace, after: Sequence[int] | None = None
 
 
 class _Identity(Task):
-    """Every client has one coordinate to itself, in which its gradient is -1 everywhere."""
+    """A task in which the gradient of client i is always -e_i."""
 
     stacked = True
 
@@ -143,8 +143,8 @@ def influence(algorithm: Any, trace: Trace, after: Sequence[int] | None = None, 
 
     Algorithms other than the eight of the paper are computed by the definition.
 
-    after   numbers of rounds at which to look, increasing (default: once, at the end)
-    latest  look at the last aggregate instead of `model`; they differ for FedAWE alone
+    after   numbers of rounds after which the influence is computed, increasing (default: once, at the end)
+    latest  the influence on the last aggregate instead of `model`; they differ for FedAWE alone
 
     >>> influence(FedAWE(), Trace([[1, 1], [1, 0], [1, 1], [1, 0]])).counted      # tau_i + 1, over m
     array([[2. , 1.5]])
@@ -172,7 +172,7 @@ def influence(algorithm: Any, trace: Trace, after: Sequence[int] | None = None, 
 
 
 def _check_linear(algorithm: Any) -> None:
-    """Refuses a rule of which a trace alone does not tell how much each client counts, with the reason."""
+    """Refuses a rule whose influence does not follow from a trace alone, with the reason."""
     name, rule = type(algorithm).__name__, algorithm
     while rule is not None:
         if getattr(rule, "clip", None) is not None:
@@ -194,7 +194,8 @@ def _stops(after: Sequence[int] | None, trace: Trace) -> Ints:
     return stops
 
 
-# Rules x^{t+1} = x^t - eta_g sum_A w_i G_i (and FedAWE's x-bar, which is one too): the weights w [k] of every round.
+# Rules of the form x^{t+1} = x^t - eta_g sum_A w_i G_i, as FedAWE's x-bar too: iterators of the active clients A and
+# their weights w [k] in every round.
 
 
 def _rounds(on: Mask) -> Iterator[Ints]:
@@ -202,6 +203,7 @@ def _rounds(on: Mask) -> Iterator[Ints]:
 
 
 def _accumulated(weights: Iterable[tuple[Ints, Array | Ints]], on: Mask, stops: Ints) -> Array:
+    """The sums of the weights of each client after the numbers of rounds in `stops`, [C, m]."""
     total, rows, wanted = np.zeros(on.shape[1]), [], set(stops.tolist())
     for t, (A, w) in enumerate(weights, 1):
         total[A] += w
@@ -262,7 +264,8 @@ _WEIGHTS: dict[type, Callable[[Any, Mask], Iterator[tuple[Ints, Array]]]] = {
 }
 
 
-# Rules whose weights are whole numbers over m: sums of whole numbers are exact, so equal totals are equal bit for bit.
+# Rules whose weights are whole numbers, divided by m at the end: their sums are exact, so that equal totals have equal
+# bits.
 
 
 def _fedavg_all(_: FedAvgAll, on: Mask) -> Iterator[tuple[Ints, Ints]]:
@@ -285,41 +288,41 @@ def _echo(algorithm: FedAWE, away: Ints) -> Ints:
 _WHOLE: dict[type, Callable[[Any, Mask], Iterator[tuple[Ints, Ints]]]] = {FedAvgAll: _fedavg_all, FedAWE: _fedawe}
 
 
-# FedAWE's last aggregate: x^{t+1} = (1/k) sum_A (x^{tau_i + 1} - (t - tau_i) G_i). It depends on earlier versions with
-# one weight each, so walking back from the last round with those weights gives every client's total in one pass.
+# FedAWE's last aggregate: x^{t+1} = (1/k) sum_A (x^{tau_i + 1} - (t - tau_i) G_i). It is a weighted sum of innovations
+# through earlier versions. One pass from the last round to the first computes the weight of every version.
 
 
 def _latest(algorithm: FedAWE, on: Mask) -> Array:
     m = on.shape[1]
     counted = np.zeros(m)
-    # A client's next round in time (already passed, walking back), and what one visit of that round weighs.
+    # The next active round of each client (processed before, as time runs backwards), and its weight in that round.
     following, weight = np.zeros(m, dtype=np.int64), np.zeros(m)
     is_last = True
     for t in range(len(on) - 1, -1, -1):
         A = np.flatnonzero(on[t])
         if len(A) == 0:
             continue
-        version = weight[A]  # what the clients A took from x^{t+1} into their next rounds               [k]
+        version = weight[A]  # with which x^{t+1} enters through the next rounds of the clients A         [k]
         counted[A] += version * _echo(algorithm, following[A] - t)
         weight[A] = (version.sum() + is_last) / len(A)
         following[A] = t
         is_last = False
-    return counted + weight * _echo(algorithm, following + 1)  # their first rounds; weight 0 for the never seen
+    return counted + weight * _echo(algorithm, following + 1)  # first active rounds; weight 0 for clients without any
 
 
-# MIFA and FedVARP remember: an innovation that repeats the one before changes nothing but that it goes on counting.
+# MIFA and FedVARP keep the last innovation of each client, here always the same, which counts in every later round.
 
 
 def _first(on: Mask) -> Ints:
     """The first round of each client, T for those that are never available, [m]."""
     first = np.full(on.shape[1], len(on))
-    for t in range(len(on) - 1, -1, -1):  # row by row: the trace lies in memory that way
+    for t in range(len(on) - 1, -1, -1):  # row by row, as the trace is stored
         first[on[t]] = t
     return first
 
 
 def _mifa(algorithm: MIFA, on: Mask, stops: Ints) -> Array:
-    """1/m in every round from a client's first on, or from the first of the last to come."""
+    """1/m in every round from a client's first on; with warm-up, from the round in which the last client joins."""
     first = _first(on)
     begin = first if algorithm.warmup == "none" else np.full_like(first, first.max())
     return np.asarray(np.maximum(stops[:, None] - begin, 0) / on.shape[1])

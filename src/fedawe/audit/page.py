@@ -1,4 +1,4 @@
-"""An audit as one HTML file that needs nothing else: words first, then numbers, then pictures."""
+"""An audit as one self-contained HTML file, with text, tables and figures."""
 
 import base64
 from collections.abc import Sequence
@@ -15,17 +15,17 @@ from fedawe.audit import Audit, Distribution, display
 from fedawe.audit.as_json import plain
 from fedawe.audit.groups import Groups
 from fedawe.audit.periods import Change
-from fedawe.audit.text import changes, durations, together
+from fedawe.audit.text import changes, durations, rounded, together
 from fedawe.audit.whatif import Scenario
 from fedawe.core.describe import path_of
 from fedawe.core.files import write_atomically
 from fedawe.core.palette import looks
 
 TEMPLATES = Path(__file__).parent / "templates"
-STYLE = Path(__file__).parents[1] / "report" / "templates" / "page.css"  # one look for all pages
-ROWS, COLUMNS = 240, 720  # of the heat map; more clients or rounds are averaged
-BARS = 300  # clients drawn one by one; more are averaged
-BINS = 40  # of a histogram
+STYLE = Path(__file__).parents[1] / "report" / "templates" / "page.css"  # the style of all pages
+ROWS, COLUMNS = 240, 720  # size of the heat map; more clients or rounds are averaged
+BARS = 300  # clients that are drawn one by one; more are averaged
+BINS = 40  # bins of a histogram
 CURVES = 12  # groups drawn over time, those with the least influence first
 
 Json = dict[str, Any]
@@ -37,7 +37,7 @@ def write_page(found: Audit, path: Path, what_if: Sequence[Scenario] = (), chang
 
 
 def render(found: Audit, what_if: Sequence[Scenario] = (), change: Change | None = None) -> str:
-    """The page as text; names that come from the log are escaped."""
+    """The HTML of the page; names from the log are escaped."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
@@ -52,6 +52,7 @@ def render(found: Audit, what_if: Sequence[Scenario] = (), change: Change | None
         durations=durations(found.fleet, found.log.clock),
         fleet=found.fleet,
         clock=found.log.clock,
+        rounded=rounded,
         algorithms=algorithms,
         forgotten=_forgotten(found),
         groups=[_group_table(found, groups) for groups in found.groups],
@@ -63,7 +64,7 @@ def render(found: Audit, what_if: Sequence[Scenario] = (), change: Change | None
 
 
 def _title(found: Audit) -> str:
-    """What the page is about: a fleet and a time, not a file."""
+    """The title: the number of clients and the dates."""
     fleet, clock = found.fleet, found.log.clock
     when = ""
     if clock is not None and clock.start is not None:
@@ -76,7 +77,7 @@ def _base(name: str) -> str:
 
 
 def _order(found: Audit) -> list[str]:
-    """First what everyone runs, then as in the audit."""
+    """The names of the algorithms: fedavg first, the others as in the audit."""
     return sorted(found.influences, key=lambda name: name != "fedavg")
 
 
@@ -105,7 +106,7 @@ def _algorithms(found: Audit) -> list[Json]:
 
 
 def _forgotten(found: Audit, n: int = 8) -> list[tuple[str, list[tuple[str, float, float]]]]:
-    """For fedavg and what is advised: the active clients with the least influence, (client, over fair, rate)."""
+    """The active clients with the least influence under fedavg and the advised algorithm, (client, fair, rate)."""
     out = []
     for name in dict.fromkeys(("fedavg", found.advice.algorithm)):
         if name in found.influences:
@@ -117,7 +118,7 @@ def _forgotten(found: Audit, n: int = 8) -> list[tuple[str, list[tuple[str, floa
 
 
 def _group_table(found: Audit, groups: Groups) -> Json:
-    """Rows in the order of their influence under fedavg; each cell with how far it is from fair, for its colour."""
+    """The table of groups, sorted by influence under fedavg; each cell has the data for its colour."""
     fairs = {name: groups.fair(found.influences[name].shares) for name in _order(found)}
     order = np.argsort(fairs.get("fedavg", next(iter(fairs.values()))), kind="stable")
     rows = [
@@ -127,7 +128,7 @@ def _group_table(found: Audit, groups: Groups) -> Json:
 
 
 def _cell(fair: float) -> tuple[str, str, int]:
-    """What it says, whether that is too little or too much, and how much of the colour it gets."""
+    """The text of a cell, "little" or "much", and the strength of its colour in percent."""
     if not np.isfinite(fair):
         return "none", "", 0
     strength = round(100 * min(1.0, abs(np.log2(max(fair, 1 / 16))) / 3))
@@ -136,7 +137,7 @@ def _cell(fair: float) -> tuple[str, str, int]:
 
 def _figures(found: Audit) -> Json:
     fleet, clock = found.fleet, found.log.clock
-    order = np.argsort(fleet.rates, kind="stable")  # from the rarest to the most frequent
+    order = np.argsort(fleet.rates, kind="stable")  # the clients that are available least first
     hours = None if fleet.by_hour is None else [100 * rate for rate in fleet.by_hour]
     return {
         "bars": _bars(found, order),
@@ -156,7 +157,7 @@ def _figures(found: Audit) -> Json:
 
 
 def _group_curves(found: Audit, table: Groups) -> Json:
-    """The influence of each group over time, over its fair share: under fedavg, and under what is advised."""
+    """The influence of each group over its fair share as curves in time, under fedavg and the advised algorithm."""
     names = dict.fromkeys(name for name in ("fedavg", found.advice.algorithm) if name in found.influences)
     first = next(iter(names), next(iter(found.influences)))
     order = np.argsort(table.fair(found.influences[first].shares), kind="stable")[:CURVES]
@@ -218,10 +219,10 @@ def _heat(found: Audit, order: npt.NDArray[np.int64]) -> Json:
 
 
 def _histogram(d: Distribution) -> Json | None:
-    """On a scale of powers, since most are short and a few very long: (from, to, share in percent)."""
+    """Bins (from, to, share in percent) of logarithmic width, since most values are small and a few very large."""
     if not d.count:
         return None
     edges = np.unique(np.concatenate([[1], np.geomspace(1, d.most + 1, BINS).round(), [d.most + 1]]).astype(np.int64))
-    below = np.concatenate([[0], np.cumsum(d.histogram)])  # how many are less than n
+    below = np.concatenate([[0], np.cumsum(d.histogram)])  # number of observations less than n
     counts = below[edges[1:]] - below[edges[:-1]]
     return {"from": edges[:-1], "to": edges[1:] - 1, "share": 100 * counts / d.count}

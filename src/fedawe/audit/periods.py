@@ -1,4 +1,4 @@
-"""Two periods of a fleet: who vanished, who appeared, whose rate and whose influence changed, with a test."""
+"""Compares two periods of a fleet: clients that vanished or appeared, and changes of rates and of influence."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -16,63 +16,63 @@ from fedawe.availability.dynamics import Array, Mask
 from fedawe.availability.trace import Trace
 from fedawe.core.errors import UserError
 
-MOVED = 8  # clients that are named
+MOVED = 8  # clients with the largest change of influence that are listed
 
 
 @dataclass(frozen=True)
 class GroupChange:
-    """What became of a group."""
+    """The change of a group."""
 
     name: str
     size: float
-    rates: tuple[float, float]  # share of clients available, before and after; NaN: none is known then
-    fair: tuple[float, float]  # influence under plain averaging over the fair share
-    p: float  # of the test that its rate is the same; NaN if it could not be tested
+    rates: tuple[float, float]  # share of clients available, before and after; NaN if it is not known
+    fair: tuple[float, float]  # influence under plain averaging over the fair share, before and after
+    p: float  # p-value of the test whether its rate changed; NaN if it could not be tested
 
 
 @dataclass(frozen=True, eq=False)
 class Change:
     """What changed between two periods."""
 
-    clients: tuple[str, ...]  # of both
+    clients: tuple[str, ...]  # of both periods
     vanished: tuple[str, ...]  # active before and never after
     appeared: tuple[str, ...]  # active after and never before
-    rates: tuple[float, float]  # share of clients available
-    fleet_p: float  # of the test that it is the same; NaN if there are too few days
-    p_values: Array  # of each client [m]; NaN where it could not be tested
-    client_rates: tuple[Array, Array]  # [m]
+    rates: tuple[float, float]  # share of clients available, before and after
+    fleet_p: float  # p-value of the test whether this share changed; NaN if there are too few days
+    p_values: Array  # of each client; NaN if it could not be tested                                              [m]
+    client_rates: tuple[Array, Array]  # of each client, before and after                                         [m]
     fair: tuple[Array, Array]  # influence under plain averaging over the fair share                              [m]
     groups: tuple[GroupChange, ...]
-    findings: tuple[Finding, ...] = ()  # about the second log, if it is another one
-    untested: str = ""  # why no client was tested
+    findings: tuple[Finding, ...] = ()  # about the second log, if the periods are two logs
+    untested: str = ""  # the reason if no client was tested
 
     @property
     def cautions(self) -> tuple[str, ...]:
-        """What puts the comparison in doubt."""
+        """Findings about the second log that put the comparison in doubt."""
         return tuple(f"In the other log: {finding.text}." for finding in self.findings if finding.kind in DOUBTFUL)
 
     @property
     def tested(self) -> int:
-        """Clients that were tested."""
+        """The number of clients that were tested."""
         return int(np.isfinite(self.p_values).sum())
 
     @property
     def changed(self) -> list[int]:
-        """Clients whose rate changed with p < 0.05, those that changed most first."""
+        """The clients whose rate changed with p < 0.05, the largest change first."""
         which = np.flatnonzero(self.p_values < LEVEL)
         difference = np.abs(self.client_rates[1] - self.client_rates[0])[which]
         return [int(i) for i in which[np.argsort(-difference, kind="stable")]]
 
     @property
     def moved(self) -> list[int]:
-        """Clients whose influence changed most, of those that are active in both periods."""
+        """The clients whose influence changed most, of those that are active in both periods."""
         both = np.flatnonzero((self.client_rates[0] > 0) & (self.client_rates[1] > 0))
         difference = np.abs(self.fair[1] - self.fair[0])[both]
         return [int(i) for i in both[np.argsort(-difference, kind="stable")][:MOVED]]
 
 
 def split(log: Log, at: str) -> tuple[Log, Log]:
-    """The log before and after a moment; what was found in it stays with the first part."""
+    """The log before and after a moment; the findings stay with the first part."""
     if log.clock is None:
         raise UserError("--split: a trace without a clock has no dates; --round says how long a round is")
     when, dated = moment(at, "--split", log.clock.timezone)
@@ -83,14 +83,15 @@ def split(log: Log, at: str) -> tuple[Log, Log]:
         end = log.clock.when(log.trace.rounds)
         raise UserError(f"--split {at}: is outside of the log, which runs from {log.clock.when(0)} to {end}")
     rest = log.rounds(first, log.trace.rounds)
-    if log.clock.start is None:  # its hours count from the beginning of the log, not from that of the part
+    if log.clock.start is None:  # hours of the day count from the beginning of the whole log, also in the second part
         rest = replace(rest, clock=Clock(log.clock.round_seconds, first * log.clock.round_seconds))
-    again = None if log.repeats is None else np.where(log.repeating, 1, log.trace.rounds)  # within the whole log
+    # A client that repeats within the whole log counts as repeating in both parts.
+    again = None if log.repeats is None else np.where(log.repeating, 1, log.trace.rounds)
     return replace(log.rounds(0, first), repeats=again), replace(rest, findings=(), repeats=again)
 
 
 def compare(before: Log, after: Log, roster: Roster | None = None) -> Change:
-    """What changed from one log to the other; clients are matched by name."""
+    """The changes from one log to the other; clients are matched by name."""
     if before.clock is None or after.clock is None:
         raise UserError(
             "two periods are compared by days, for which the logs need a clock; --round says how long one is"
@@ -133,7 +134,7 @@ def compare(before: Log, after: Log, roster: Roster | None = None) -> Change:
 
 
 def _aligned(log: Log, names: Sequence[str]) -> Log:
-    """The log with a column for each of these clients; those that it does not have are unknown in it."""
+    """The log with a column for each of these clients; the availability of clients not in the log is unknown."""
     column = {name: n for n, name in enumerate(log.clients)}
     index = np.array([column.get(name, -1) for name in names])
     have = index >= 0
@@ -148,7 +149,7 @@ def _rates(trace: Trace) -> Array:
 
 
 def _share(trace: Trace, parts: Array) -> float:
-    """The share of clients available where that is known, counting so large a part of each client [m]."""
+    """The share of clients available, of the known rounds, where each client counts by its part in `parts` [m]."""
     known = float(trace.known_rounds() @ parts)
     return float(trace.on.sum(0) @ parts / known) if known > 0 else float("nan")
 

@@ -1,4 +1,4 @@
-"""What follows from the numbers: what to run, why, and what to beware of. Remedies are offered only if computed."""
+"""The advice of an audit: which algorithm to run, why, remedies that were computed on the log, and cautions."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,31 +17,26 @@ from fedawe.audit.logs.findings import DOUBTFUL, counted, shown
 from fedawe.audit.logs.log import Log
 from fedawe.availability.clock import Clock
 
-ENOUGH = 0.05  # a bias that is small, among clients that are ever active
+ENOUGH = 0.05  # a bias among clients that are ever active is small below this
 CALM = 15  # a multiplier up to which training with FedAWE went well on the bundled digits (docs/audit.md)
 SLOW = 1000  # rounds until FedAWE was as accurate as FedAvg (docs/results.md)
-LONGER = (2, 3, 4, 6, 8, 12, 18, 24, 36, 48, 72, 144)  # times as long as a round is now
-FEWEST_ROUNDS = 20  # from which on a log tells how often clients are available
-CHEAP = 0.02  # bias that FedVARP must save to be preferred to a rule that is more stable
-TENTH = 0.1  # of the clients, for the headline
-NOTHING = 1e-3  # of a fair share
-SMALL = 0.02  # of the clients: a group that is smaller is not in the headline
+LONGER = (2, 3, 4, 6, 8, 12, 18, 24, 36, 48, 72, 144)  # factors of the length of a round that are tried
+FEWEST_ROUNDS = 20  # with fewer, a log does not show how often clients are available
+CHEAP = 0.02  # FedVARP is preferred to a more stable rule only if its bias is lower by this
+TENTH = 0.1  # share of the clients that the headline is about
+NOTHING = 1e-3  # a smaller fraction of the fair share is called no influence
+SMALL = 0.02  # a group with a smaller share of the clients is not in the headline
 
 
 @dataclass(frozen=True)
 class Advice:
     """Which algorithm to run, and why."""
 
-    algorithm: str  # as it was audited, or "none"
-    headline: str  # one sentence for people who do not read on
-    text: str  # what to run
-    remedies: tuple[str, ...]  # what would make FedAWE usable; each was computed on this log
+    algorithm: str  # its name in the audit, or "none"
+    headline: str  # the effect of plain averaging, in one sentence
+    text: str  # which algorithm to run
+    remedies: tuple[str, ...]  # changes with which FedAWE would be usable; each was computed on this log
     cautions: tuple[str, ...]
-
-    @property
-    def sentences(self) -> str:
-        """All but the cautions, in order."""
-        return " ".join((self.headline, self.text, *self.remedies))
 
 
 @dataclass(frozen=True)
@@ -51,32 +46,33 @@ class Candidate:
     name: str
     algorithm: Any
     bias: float  # among clients that are ever active
-    multiplier: float | None  # of its echoes; None: it has none
+    multiplier: float | None  # mean factor by which its echoes multiply updates; None: it has no echoes
 
     @property
     def calm(self) -> bool:
-        """Whether its steps stay of a size with which training went well."""
+        """Whether its multiplier is at most CALM."""
         return self.multiplier is None or self.multiplier <= CALM
 
     @property
     def keeps_models(self) -> bool:
-        """Whether the server keeps a model or an update of every client: measured, on a small problem."""
+        """Whether the server keeps a model or an update of every client, measured on states for 4 and 8 clients."""
         return _numbers_kept(self.algorithm, 8) - _numbers_kept(self.algorithm, 4) >= 4 * 64
 
     @property
     def said(self) -> str:
-        """Its name and its bias."""
+        """Its name and its bias, for a message."""
         return f"{self.name} (bias {self.bias:.1%})"
 
 
 def _numbers_kept(algorithm: Any, m: int, d: int = 64) -> int:
-    """How many numbers its state holds after a round in which all m clients were active."""
+    """The size of its state, in numbers, after a round in which all m clients were active."""
     A = torch.arange(m)
     state = algorithm.aggregate(algorithm.init(torch.zeros(d), m), 0, A, torch.ones(m, d))
     return _size(state)
 
 
 def _size(value: Any) -> int:
+    """The number of entries of all tensors in a state."""
     if isinstance(value, torch.Tensor):
         return value.numel()
     if dataclasses.is_dataclass(value):
@@ -87,7 +83,7 @@ def _size(value: Any) -> int:
 
 
 def candidates(fleet: Fleet, algorithms: Mapping[str, Any], influences: Mapping[str, Influence]) -> list[Candidate]:
-    """What was audited, apart from the rules that need to know probabilities."""
+    """The audited algorithms without those that need known probabilities."""
     out = []
     for name, algorithm in algorithms.items():
         if needs_probabilities(algorithm):
@@ -98,10 +94,11 @@ def candidates(fleet: Fleet, algorithms: Mapping[str, Any], influences: Mapping[
 
 
 def choose(found: Sequence[Candidate]) -> Candidate:
-    """The rule to run.
+    """The algorithm to run.
 
-    Plain averaging if its bias is small. Else a rule with echoes, if these are calm and it is within ENOUGH of the
-    least bias. Else the least biased of the others, where those that keep a model of every client must save ENOUGH.
+    Plain averaging if its bias is small. Else an algorithm with echoes, if its multiplier is at most CALM and its bias
+    within ENOUGH of the smallest. Else the least biased of the others, where an algorithm that keeps a model of every
+    client must have a bias that is lower by ENOUGH.
     """
     plain = [one for one in found if type(one.algorithm) is FedAvg and one.bias < ENOUGH]
     if plain:
@@ -114,7 +111,7 @@ def choose(found: Sequence[Candidate]) -> Candidate:
     calm = [one for one in others if one.multiplier is None] or others
     return min(
         calm,
-        # On a trace with long absences FedVARP was behind MIFA (docs/results.md).
+        # On a trace with long absences FedVARP was less accurate than MIFA (docs/results.md).
         key=lambda one: one.bias + ENOUGH * one.keeps_models + CHEAP * isinstance(one.algorithm, FedVARP),
     )
 
@@ -133,7 +130,8 @@ def advise(
         return Advice("none", text, "", (), (*doubts, *cautions))
     found = candidates(fleet, algorithms, influences)
     if not found:
-        return Advice("none", "", "All that was audited needs to know probabilities.", (), (*doubts, *cautions))
+        text = "Every audited algorithm needs known probabilities, which a real fleet does not have; audit others too."
+        return Advice("none", "", text, (), (*doubts, *cautions))
     chosen = choose(found)
     baseline = next((one for one in found if type(one.algorithm) is FedAvg), None)
     headline = _headline(fleet, baseline, influences, groups)
@@ -143,7 +141,7 @@ def advise(
 
 
 def _slow(found: Sequence[Candidate], chosen: Candidate) -> Iterator[str]:
-    """What a small bias does not say of a rule with echoes, and which rules without them are about as fair."""
+    """A caution for a rule with echoes: it may learn slowly. It names rules without echoes that are about as fair."""
     if chosen.multiplier is not None:
         others = [one for one in found if one.multiplier is None and not isinstance(one.algorithm, FedAvg | FedAvgAll)]
         near = ", ".join(one.said for one in others if one.bias <= chosen.bias + ENOUGH)
@@ -157,7 +155,7 @@ def _slow(found: Sequence[Candidate], chosen: Candidate) -> Iterator[str]:
 def _unfair(
     fleet: Fleet, influences: Mapping[str, Influence], groups: Sequence[Groups], plain: str, chosen: str
 ) -> Iterator[str]:
-    """The group, and the class, that plain averaging counts least against the rule that is advised."""
+    """For each table, the group with the least influence under plain averaging, and its influence under the advice."""
     for table in groups:
         before, then = (table.fair(influences[name].shares) for name in (plain, chosen))
         active = fleet.seen @ table.parts > 0
@@ -172,12 +170,12 @@ def _unfair(
 def _headline(
     fleet: Fleet, baseline: Candidate | None, influences: Mapping[str, Influence], groups: Sequence[Groups]
 ) -> str:
-    """Which clients plain averaging would neglect, in one sentence."""
+    """One sentence about the clients that plain averaging would neglect."""
     if baseline is None:
         return ""
     shares = influences[baseline.name].shares
     if baseline.bias < ENOUGH:
-        return f"Plain averaging would count the clients of this fleet about alike: its bias is {baseline.bias:.1%}."
+        return f"Plain averaging would count the clients of this fleet about equally: its bias is {baseline.bias:.1%}."
     for table in groups:
         fair = np.where(fleet.seen @ table.parts > 0, table.fair(shares), np.inf)
         fair = np.where(table.sizes >= max(2, SMALL * fleet.clients), fair, np.inf)  # single clients are no headline
@@ -203,7 +201,7 @@ def _fewer(who: str, fair: float, their: str = "their") -> str:
 
 
 def _less(fair: float) -> str:
-    """By how much less than a fair share.
+    """An influence in words, given its fraction of the fair share.
 
     >>> _less(0.25), _less(0.0), _less(0.8)
     ('4.0 times less influence', 'no influence', '1.2 times less influence')
@@ -222,40 +220,40 @@ def _reason(
     chosen: Candidate,
     baseline: Candidate | None,
 ) -> tuple[str, list[str]]:
-    whom = f"Among the {fleet.seen.sum()} clients that are ever active" if fleet.never else "Of the rules audited"
+    its = f"Among the {fleet.seen.sum()} clients that are ever active, its" if fleet.never else "Its"
     if chosen is baseline:
         return f"Run {chosen.name}, plain averaging: no other rule is needed.", []
-    bias = "" if baseline is None else f", against {baseline.bias:.1%} of {baseline.name}"
+    bias = "" if baseline is None else f", against {baseline.bias:.1%} with {baseline.name}"
     if chosen.multiplier is not None and chosen.calm:
         memory = f"{fleet.live_versions.mean():.0f} models on average, {fleet.live_versions.max()} at most"
         return (
-            f"Run {chosen.name} and deploy x-bar, its average over all clients. {whom}, its bias is "
+            f"Run {chosen.name} and deploy x-bar, its average over all clients. {its} bias is "
             f"{chosen.bias:.1%}{bias}; the server keeps {memory}.",
             [],
         )
     keeps = f"; the server keeps a model of each of the {fleet.clients} clients" if chosen.keeps_models else ""
-    text = f"Run {chosen.name}. {whom}, its bias is {chosen.bias:.1%}{bias}{keeps}."
+    text = f"Run {chosen.name}. {its} bias is {chosen.bias:.1%}{bias}{keeps}."
     ours = min((one for one in found if one.multiplier is not None), key=lambda one: one.bias, default=None)
     if ours is None or ours is chosen:
         return text, []
     if ours.bias > min(one.bias for one in found) + ENOUGH:
-        why = f"{ours.name} has a bias of {ours.bias:.1%}: clients that are unavailable at the end are counted less."
+        why = f"{ours.name} has a bias of {ours.bias:.1%}: clients that are unavailable when the log ends count less."
         return f"{text} {why}", []
     away = fleet.echo.most - 1  # an echo counts the round of the return too
     lasting = f" ({log.clock.lasting(away)})" if log.clock is not None else ""
     most = min(fleet.echo.most, ours.algorithm.max_echo or fleet.echo.most)
     why = (
         f"{ours.name} has a bias of {ours.bias:.1%} only, but clients here are unavailable for up to "
-        f"{counted(away, 'round')}{lasting} before they return, and it multiplies an update by up to {most}: by "
-        f"{ours.multiplier:.0f} on average, weighted by influence. In measurements on the bundled digits, "
-        f"training suffered above {CALM} or so."
+        f"{counted(away, 'round')}{lasting} before they return, and it multiplies an update by up to {most}, on "
+        f"average by {ours.multiplier:.0f} (the multiplier, weighted by influence). On the bundled digits, training "
+        f"became worse with a multiplier above about {CALM}."
     )
     remedies = [*_longer_rounds(log, algorithms, ours), *_limited_echo(log, fleet, ours, chosen)]
     return f"{text} {why}", remedies or ["Neither longer rounds nor a limit on the echo would change that."]
 
 
 def _longer_rounds(log: Log, algorithms: Mapping[str, Any], ours: Candidate) -> Iterator[str]:
-    """The shortest rounds with which the advice would be a rule with echoes."""
+    """A remedy: the shortest rounds with which the advice would be a rule with echoes."""
     usable = {name: one for name, one in algorithms.items() if not needs_probabilities(one)}
     for times in LONGER:
         if log.trace.rounds // times < FEWEST_ROUNDS:
@@ -275,18 +273,19 @@ def _longer_rounds(log: Log, algorithms: Mapping[str, Any], ours: Candidate) -> 
 
 
 def _limited_echo(log: Log, fleet: Fleet, ours: Candidate, chosen: Candidate) -> Iterator[str]:
-    """The largest limit on the echo that makes it calm, if its bias is then about that of the rule chosen."""
+    """A remedy: the largest max_echo with a multiplier of at most CALM, if the bias is then about that of `chosen`."""
     low, high = 1, fleet.echo.most
     while low < high:
         middle = (low + high + 1) // 2
         low, high = (middle, high) if fleet.echo.multiplier(middle) <= CALM else (low, middle - 1)
     bias = influence(FedAWE(eta_g=ours.algorithm.eta_g, max_echo=low), log.trace).among(fleet.seen)
     if low > 1 and bias <= max(chosen.bias, ENOUGH) + CHEAP:
-        yield (f"fedawe:max_echo={low} has a multiplier of {fleet.echo.multiplier(low):.0f} and a bias of {bias:.1%}.")
+        multiplier = f"{fleet.echo.multiplier(low):.0f}"
+        yield f"With fedawe:max_echo={low}, the multiplier would be {multiplier} and the bias {bias:.1%}."
 
 
 def _doubts(log: Log, fleet: Fleet) -> Iterator[str]:
-    """Why the log may not show what the fleet is like."""
+    """Cautions about a log that may not represent the fleet."""
     if fleet.rounds < FEWEST_ROUNDS:
         yield (
             f"The log has {counted(fleet.rounds, 'round')} only, fewer than {FEWEST_ROUNDS}: too few to tell how often "
@@ -298,11 +297,12 @@ def _doubts(log: Log, fleet: Fleet) -> Iterator[str]:
 
 
 def _cautions(fleet: Fleet, clock: Clock | None) -> Iterator[str]:
+    """Cautions about the fleet: clients that are never available, empty rounds, changes and outages."""
     if fleet.never:
         were = "was" if len(fleet.never) == 1 else "were"
         yield (
-            f"{len(fleet.never)} of {fleet.clients} clients {were} never available. No rule can count them: find out "
-            "why, or the model is for the others."
+            f"{len(fleet.never)} of {fleet.clients} clients {were} never available. No algorithm can include them: "
+            "find out why, or the model is trained on the others alone."
         )
     late = int((fleet.watched < fleet.rounds).sum())
     if late:
@@ -327,6 +327,7 @@ def _cautions(fleet: Fleet, clock: Clock | None) -> Iterator[str]:
 
 
 def _changes(fleet: Fleet, clock: Clock | None) -> Iterator[str]:
+    """A caution if the fleet or more clients than expected change their rates."""
     drift = fleet.drift
     if drift is None:
         return
@@ -334,13 +335,13 @@ def _changes(fleet: Fleet, clock: Clock | None) -> Iterator[str]:
         when = f"round {drift.change}" if clock is None else clock.when(drift.change)
         weekly = ""
         if drift.days is not None and drift.days < 14:
-            weekly = f" {drift.days} days cannot tell a change from a weekly rhythm."
+            weekly = f" With {drift.days} days, a change cannot be distinguished from a weekly rhythm."
         yield (
-            f"The fleet changes within this log (p = {drift.fleet_p:.3f}), most around {when}. Rules that weigh by "
-            f"past rates, such as fedau and f3ast, lag behind.{weekly}"
+            f"The fleet changes within this log (p = {drift.fleet_p:.3f}), most around {when}. Rules that weight "
+            f"clients by past rates, such as fedau and f3ast, lag behind.{weekly}"
         )
     elif drift.clients_change:
         yield (
-            f"{drift.changed} of {drift.tested} clients change their rates, {drift.by_chance:.0f} would seem to by "
-            "chance. Rules that weigh by past rates, such as fedau and f3ast, lag behind."
+            f"The rates of {drift.changed} of {drift.tested} clients change ({drift.by_chance:.0f} expected by chance)."
+            " Rules that weight clients by past rates, such as fedau and f3ast, lag behind."
         )

@@ -1,4 +1,4 @@
-"""An audit for people at a terminal: the advice first, then the numbers it follows from."""
+"""An audit as text for a terminal: the advice first, then the numbers that it is based on."""
 
 from collections.abc import Iterator, Sequence
 
@@ -18,13 +18,13 @@ from fedawe.audit.whatif import Scenario
 from fedawe.availability.dynamics import Array
 
 BLOCKS = "▁▂▃▄▅▆▇█"
-FORGOTTEN = 5
+FORGOTTEN = 5  # clients with the least influence that are listed
 UNCHANGING = "the availability of no client changes"
 GROUPS = 20  # rows of a table of groups; the page and --json have all
 
 
-def told(found: Audit, name: str) -> Iterator[RenderableType]:
-    """The blocks of the answer, in order."""
+def sections(found: Audit, name: str) -> Iterator[RenderableType]:
+    """The sections of the text, in order."""
     clock, log, advice = found.log.clock, found.log, found.advice
     when = ""
     if clock is not None:
@@ -36,8 +36,9 @@ def told(found: Audit, name: str) -> Iterator[RenderableType]:
     notes = (*_legend(found), *found.notes)
     yield _section("Influence of the clients", _influences(found), *(Text(f"· {note}", style="dim") for note in notes))
     for groups in found.groups:
-        yield _section(f"Influence of each {groups.kind} over its fair share", _groups(found, groups))
-    yield _section("Clients with the least influence (over the fair share), of those ever active", _forgotten(found))
+        yield _section(f"Influence of each {groups.kind}, as a multiple of its fair share", _groups(found, groups))
+    title = "Clients with the least influence, of those ever active, as a multiple of the fair share"
+    yield _section(title, _forgotten(found))
     yield _section("What the fleet is like", _facts(found))
     yield _section("Assumption 1 of the paper", *(Text(f"· {v.part}: {v.holds}; {v.reason}") for v in found.assumption))
     if log.findings:
@@ -84,18 +85,18 @@ def _facts(found: Audit) -> Table:
 
 
 def changes(found: Audit) -> str:
-    """What the tests of change say, in a sentence."""
+    """The results of the tests for changes of rates, in a sentence."""
     drift = found.fleet.drift
     if drift is None:
         return "not tested: all clients repeat their days" if found.log.repeating.all() else "too few days to tell"
-    clients = f"{drift.changed} of {drift.tested} clients with p < 0.05 ({drift.by_chance:.0f} by chance)"
+    clients = f"{drift.changed} of {drift.tested} clients with p < 0.05 ({drift.by_chance:.0f} expected by chance)"
     left = found.fleet.clients - drift.tested
     untested = f", {counted(left, 'client')} not tested" if left else ""
     return f"{clients}{untested}; the fleet: {_p(drift.fleet_p)}; over {drift.blocks} {drift.unit}"
 
 
 def bars(values: Array) -> str:
-    """Numbers as a row of blocks, from 0 to the largest.
+    """Numbers as a row of block characters, from 0 to the largest number.
 
     >>> bars(np.array([0.0, 0.5, 1.0, np.nan]))
     '▁▅█ '
@@ -107,8 +108,19 @@ def bars(values: Array) -> str:
     )
 
 
+def rounded(value: float) -> str:
+    """A number with three digits, or all digits before the point; NaN is empty.
+
+    >>> rounded(17.53), rounded(0.5), rounded(1667.3), rounded(float("nan"))
+    ('17.5', '0.5', '1,667', '')
+    """
+    if np.isnan(value):
+        return ""
+    return f"{value:,.0f}" if value >= 999.5 else f"{value:.3g}"
+
+
 def together(fleet: Fleet) -> str:
-    """Whether clients are available together, in words."""
+    """The dependence between clients, in words."""
     known, beyond = fleet.together.correlation, fleet.together.beyond_hour
     said = f"mean correlation {'unknown' if np.isnan(known) else f'{known:.3f}'}"
     if beyond is not None and np.isfinite(beyond):
@@ -124,21 +136,21 @@ def _spread(d: Distribution, clock: Clock | None) -> str:
 
 
 def durations(fleet: Fleet, clock: Clock | None) -> tuple[str, str]:
-    """For how long clients are available and unavailable, in words."""
+    """How long clients are available and unavailable, in words."""
     if not (np.isfinite(fleet.mean_on) or np.isfinite(fleet.mean_off)):
         return UNCHANGING, UNCHANGING
     return _stretches(fleet.mean_on, fleet.longest_on, clock), _stretches(fleet.mean_off, fleet.longest_off, clock)
 
 
 def _stretches(mean: float, longest: int, clock: Clock | None) -> str:
-    """How long stretches are; the log may cut so many that their mean is unknown, or beyond the longest.
+    """Lengths of stretches in words, without the mean if the ends of the log cut so many that it is not reliable.
 
     >>> _stretches(2.5, 4, None), _stretches(float("nan"), 7, None)
-    ('2.5 rounds on average, longest 4', 'up to 7 rounds, stretches that the log cuts included')
+    ('2.5 rounds on average, longest 4', 'up to 7 rounds, including stretches cut by the ends of the log')
     """
     if not mean <= longest:
         lasting = "" if clock is None else f" ({clock.lasting(longest)})"
-        return f"up to {counted(longest, 'round')}{lasting}, stretches that the log cuts included"
+        return f"up to {counted(longest, 'round')}{lasting}, including stretches cut by the ends of the log"
     lasting = "" if clock is None else f" ({clock.lasting(mean)})"
     return f"{mean:.1f} rounds on average{lasting}, longest {longest}"
 
@@ -167,9 +179,9 @@ def _legend(found: Audit) -> Iterator[str]:
     yield f"bias: part of the influence that would have to move to make all clients equal{whose}; 0 is fair"
     if never:
         yield f"bias, all: the same among all {m} clients; at least {never / m:.3f}, since {never} are never available"
-    yield "effective: number of clients of equal influence with the same concentration"
-    yield "least, most: influence of an active client over the fair share"
-    yield "updates: applied per round, as a part of what clients that are always available would give"
+    yield f"effective: effective number of clients, 1 / (sum of squared shares); {m} if all have equal influence"
+    yield "least, most: smallest and largest influence of an active client, as a multiple of the fair share"
+    yield "updates: influence added per round; 1 if every client were always available"
 
 
 def _forgotten(found: Audit) -> Table:
@@ -194,7 +206,7 @@ def _groups(found: Audit, groups: Groups) -> Table:
     table = _plain_table(groups.kind, "size", *(SHORT.get(name, name.removeprefix("fed")) for name in fairs))
     order = np.argsort(fairs.get("fedavg", next(iter(fairs.values()))), kind="stable")
     for g in order[:GROUPS]:
-        table.add_row(shown(groups.names[g]), f"{groups.sizes[g]:.3g}", *(f"{fair[g]:.2f}" for fair in fairs.values()))
+        table.add_row(shown(groups.names[g]), rounded(groups.sizes[g]), *(f"{fair[g]:.2f}" for fair in fairs.values()))
     if len(order) > GROUPS:
         table.caption = f"the {GROUPS} with the least influence under fedavg, of {len(order)}"
         table.caption_justify = "left"
@@ -202,7 +214,7 @@ def _groups(found: Audit, groups: Groups) -> Table:
 
 
 def what_if(found: Sequence[Scenario]) -> RenderableType:
-    """One row for each combination."""
+    """The table of --what-if, with a row for each combination."""
     require = any(one.require != "as now" for one in found)
     table = _plain_table(
         "round",
@@ -226,13 +238,14 @@ def what_if(found: Sequence[Scenario]) -> RenderableType:
             per_day,
             _percent(one.bias.get("fedavg")),
             _percent(one.bias.get("fedawe")),
-            f"{one.multiplier:.3g}",
-            f"{one.staleness:.3g}",
+            rounded(one.multiplier),
+            rounded(one.staleness),
             one.advised,
         )
     legend = (
-        f"never: clients of {found[0].clients} that would never be active; per day: updates",
-        "fedavg, fedawe: bias among clients that are ever active; multiplier and staleness in rounds",
+        f"choose: clients asked in a round; never: clients of {found[0].clients} never active; per day: updates",
+        "fedavg, fedawe: bias among clients that are ever active; multiplier: mean factor of updates under fedawe; "
+        "staleness: mean over all clients, in rounds",
     )
     return _section("What if", table, *(Text(f"· {line}", style="dim") for line in legend))
 
@@ -242,7 +255,7 @@ def _percent(value: float | None) -> str:
 
 
 def change(found: Change, names: tuple[str, str]) -> RenderableType:
-    """What changed between two periods."""
+    """The section about the changes between two periods; `names` are those of the periods."""
     lines = [
         *found.cautions,
         f"availability: {found.rates[0]:.1%} in {names[0]}, {found.rates[1]:.1%} in {names[1]} ({_p(found.fleet_p)})",
@@ -250,28 +263,28 @@ def change(found: Change, names: tuple[str, str]) -> RenderableType:
         f"{counted(len(found.appeared), 'client')} appeared{_listed(found.appeared)}",
     ]
     if found.tested:
-        by_chance = f"{0.05 * found.tested:.0f} by chance"
+        by_chance = f"{0.05 * found.tested:.0f} expected by chance"
         whose = _listed(
             [
-                f"{found.clients[i]} {found.client_rates[0][i]:.0%} to {found.client_rates[1][i]:.0%}"
+                f"{found.clients[i]}: {found.client_rates[0][i]:.0%} to {found.client_rates[1][i]:.0%}"
                 for i in found.changed
             ]
         )
-        changed = counted(len(found.changed), "client")
-        lines.append(f"rates of {changed} of {found.tested} changed with p < 0.05 ({by_chance}){whose}")
+        changed = f"{len(found.changed)} of {counted(found.tested, 'client')}"
+        lines.append(f"rates of {changed} changed with p < 0.05, {by_chance}{whose}")
     else:
         lines.append(f"rates of clients were not tested: {found.untested}")
-    moved = [f"{found.clients[i]} {found.fair[0][i]:.2f} to {found.fair[1][i]:.2f}" for i in found.moved]
+    moved = [f"{found.clients[i]}: {found.fair[0][i]:.2f} to {found.fair[1][i]:.2f}" for i in found.moved]
     if moved:
-        lines.append(f"influence under plain averaging changed most{_listed(moved)}")
+        lines.append(f"largest changes of influence under plain averaging{_listed(moved)}")
     lines += [f"in the other log: {finding.text}" for finding in found.findings if finding.kind not in DOUBTFUL]
     blocks: list[RenderableType] = [Text(f"· {line}") for line in lines]
     if found.groups:
-        table = _plain_table("group", "size", "available", "then", "", "influence", "then")
+        table = _plain_table("group", "size", "available before", "after", "", "influence before", "after")
         for group in sorted(found.groups, key=lambda one: one.fair[1] - one.fair[0])[:GROUPS]:
             table.add_row(
                 shown(group.name),
-                f"{group.size:.3g}",
+                rounded(group.size),
                 *("unknown" if np.isnan(rate) else f"{rate:.1%}" for rate in group.rates),
                 _p(group.p),
                 f"{group.fair[0]:.2f}",

@@ -1,4 +1,4 @@
-"""What `fedawe theory` prints, as numbers: for given probabilities, or for a trace as it was."""
+"""The numbers that `fedawe theory` prints, for given probabilities or for a trace."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -14,17 +14,19 @@ from fedawe.availability.dynamics import Array, Dynamics
 from fedawe.availability.trace import Trace
 from fedawe.core.errors import UserError
 
-SMALL = 8  # clients up to which M is printed
-ROUNDS = 2000
+SMALL = 8  # with more clients, M is not printed
+ROUNDS = 2000  # default for given probabilities
 
 
 def numbers(asked: Any, defaults: Mapping[str, Any], build: Callable[[str], Any]) -> dict[str, Any]:
-    """All of it, for the flags that were `asked`; `defaults` are those of the flags that a trace replaces.
+    """The numbers for the flags `asked`.
 
-    `build` makes dynamics of their name and options.
+    defaults   the defaults of the flags that are not allowed together with a trace
+    build      makes dynamics from a name with options
 
-    Clients of a trace that are never available are left out, and counted: for them every bound is infinite. Rates are
-    those of the rounds in which it is known who was available; to an algorithm, unknown is unavailable.
+    Clients of a trace that are never available are left out and counted, since every bound is infinite for them. Rates
+    are computed from the rounds in which it is known which clients were available; algorithms treat unknown as
+    unavailable.
     """
     trace = None if asked.trace is None else _recorded(asked, defaults)
     never, unknown = 0, 0.0
@@ -69,10 +71,10 @@ def numbers(asked: Any, defaults: Mapping[str, Any], build: Callable[[str], Any]
 
 
 def _recorded(asked: Any, defaults: Mapping[str, Any]) -> Trace:
-    """The trace, which says what the flags of probabilities would."""
+    """The trace; refuses flags for probabilities, which a trace replaces."""
     for flag, default in defaults.items():
         if getattr(asked, flag) != default:
-            raise UserError(f"--trace says who was available; omit --{flag}")
+            raise UserError(f"--trace says which clients were available; omit --{flag}")
     trace = Trace.load(asked.trace)
     return trace if asked.rounds is None else trace.first(asked.rounds)
 
@@ -83,6 +85,7 @@ def _shares(trace: Trace) -> Array:
 
 
 def _probabilities(asked: Any, rounds: int, build: Callable[[str], Any]) -> Array:
+    """The probabilities of all rounds and clients that the flags describe, [T, m]."""
     m = asked.clients if asked.clients is not None else len(asked.p) if len(asked.p) > 1 else 100
     if m < 1 or len(asked.p) not in (1, m):
         raise UserError(f"p has {len(asked.p)} numbers for {m} clients; give one for all or one for each")
@@ -110,7 +113,7 @@ def _rho(p: Array, delta: float, trace: Trace | None) -> dict[str, Any]:
 
 
 def _staleness(p: Array, delta: float, rounds: int) -> dict[str, Any]:
-    """The moments if rounds are independent, and their bounds."""
+    """The largest moments of staleness for independent rounds, and their bounds."""
     long = p if len(p) > 1 else np.broadcast_to(p, (rounds, p.shape[1]))
     first, second = theory.staleness(long)
     bounds = theory.staleness_bounds(delta) if delta > 0 else (float("inf"), float("inf"))
@@ -123,7 +126,7 @@ def _staleness(p: Array, delta: float, rounds: int) -> dict[str, Any]:
 
 
 def _measured(trace: Trace) -> dict[str, Any]:
-    """The moments as they were, whatever depends on what; each of the client for which it is largest."""
+    """The largest moments of staleness of a client in the trace, and the dependence between rounds."""
     first, second = theory.staleness_of_trace(trace)
     fleet = describe(trace)
     return {
@@ -151,7 +154,7 @@ def _costs(p: Array, trace: Trace | None, rounds: int, d: int) -> dict[str, Any]
 
 @dataclass(frozen=True)
 class _As(Dynamics):
-    """Given probabilities [T', m] as dynamics; the last row goes on."""
+    """Given probabilities [T', m] as dynamics; the last row is repeated for later rounds."""
 
     given: Array
 

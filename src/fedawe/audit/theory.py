@@ -1,4 +1,4 @@
-"""What the paper's theory says in numbers: mixing, staleness, learning rates, bounds, and what each algorithm costs.
+"""The paper's theory in numbers: mixing, staleness, learning rates, bounds, and the costs of each algorithm.
 
 Symbols as in the paper: m clients, p_i^t >= delta, W the gossip matrix of a round, M = E[W^2], rho its second largest
 eigenvalue, s local steps, L smoothness, sigma and zeta noise and divergence of gradients, beta of Assumption 4.
@@ -17,11 +17,11 @@ from fedawe.availability.trace import Trace
 from fedawe.core.errors import UserError
 from fedawe.core.rng import rng
 
-DENSE = 2000  # clients up to which matrices [m, m] are formed
+DENSE = 2000  # with more clients, matrices [m, m] are not formed
 
 
 def _nodes(m: int) -> tuple[Array, Array]:
-    """Nodes and weights on [0, 1] that integrate polynomials of degree m exactly, or to rounding where m is large."""
+    """Nodes and weights on [0, 1] that integrate polynomials of degree m exactly, or up to rounding if m is large."""
     n = min(ceil((m + 1) / 2), 64 + ceil(8 * sqrt(m)))
     x, w = np.polynomial.legendre.leggauss(n)
     return (x + 1) / 2, w / 2
@@ -45,7 +45,7 @@ class Mixing:
         if ((p < 0) | (p > 1)).any():
             raise UserError("probabilities must be in [0, 1]")
         s, w = _nodes(len(p))
-        one = 1 - p[:, None] + p[:, None] * s  # E[s^{1 if client i is there}]                               [m, n]
+        one = 1 - p[:, None] + p[:, None] * s  # E[s^{1 if client i is active}]                              [m, n]
         everyone = np.exp(np.log(one).sum(0))
         B = p[:, None] / one * np.sqrt(w * s * everyone)
         alone = (p[:, None] / one * (w * everyone)).sum(1)  # E[1{i in A} / |A|]
@@ -66,7 +66,7 @@ class Mixing:
 
 
 def second_eigenvalue(M: Array) -> float:
-    """The second largest eigenvalue of a symmetric doubly stochastic matrix; the largest, 1, belongs to the ones.
+    """The second largest eigenvalue of a symmetric doubly stochastic matrix, whose largest is 1, of the vector of ones.
 
     >>> second_eigenvalue(np.array([[0.75, 0.25], [0.25, 0.75]]))
     0.5
@@ -105,7 +105,7 @@ def worst_round(p: Array) -> tuple[int, float]:
 
 
 def rho_of_trace(trace: Trace) -> float:
-    """lambda_2 of the mean of W over the rounds of a trace: what rho was, whatever the clients depend on."""
+    """lambda_2 of the mean of W over the rounds of a trace, which needs no independence of clients or rounds."""
     if trace.clients > DENSE:
         raise UserError(f"{trace.clients} clients: the mean of W is formed for at most {DENSE}")
     if trace.clients == 1:
@@ -154,7 +154,7 @@ def staleness(p: Array) -> tuple[Array, Array]:
 
 
 def staleness_of_trace(trace: Trace) -> tuple[Array, Array]:
-    """The means over the rounds of a trace of t - tau_i(t) and of its square, whatever depends on what, both [m].
+    """The means of t - tau_i(t) and of its square over the rounds of a trace, both [m].
 
     >>> first, second = staleness_of_trace(Trace([[1], [0], [0], [1]]))
     >>> first.tolist(), second.tolist()                        # 1, 1, 2, 3
@@ -178,7 +178,7 @@ CONSTANTS = {"z-bar": (6, 24, 15, 2800), "x-bar": (12, 48, 31, 5600), "x_i": (3,
 
 @dataclass(frozen=True)
 class Problem:
-    """What the theorems need to know."""
+    """The constants that the theorems use."""
 
     m: int  # clients
     delta: float  # smallest probability
@@ -255,17 +255,17 @@ class Problem:
 
 @dataclass(frozen=True)
 class Cost:
-    """Numbers of d kept and sent, and scalars kept."""
+    """The numbers of vectors [d] that are kept and sent, and of scalars that are kept."""
 
     server: int  # models or innovations the server keeps
     client: int  # models each client keeps
-    scalars: int  # numbers the server keeps besides
+    scalars: int  # scalars the server keeps
     down: float  # models sent to clients in a round
     up: float  # models received in a round
 
 
 def costs(m: int, k: float, versions: float) -> dict[str, Cost]:
-    """What each algorithm keeps and sends with m clients, k of them in a round, and so many live versions (FedAWE)."""
+    """The costs of each algorithm with m clients, k of them active in a round; FedAWE keeps `versions` models."""
     plain = Cost(1, 0, 0, k, k)
     return {
         "fedawe (clients keep x_i)": Cost(0, 1, 0, k, k),

@@ -1,4 +1,4 @@
-"""The numbers of `fedawe theory` as tables, with the paper's lines."""
+"""The numbers of `fedawe theory` as tables, next to the bounds of the paper."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from fedawe.availability.dynamics import Array
 
 
 def tables(told: dict[str, Any]) -> list[Table]:
-    """All of them, in order."""
+    """All tables in order, from the numbers of `theorems.numbers`."""
     out = [_mixing(told), _stale(told)]
     if told["M"] is not None:
         out.insert(1, _matrix(told["M"], told["rho"]["round"]))
@@ -33,19 +33,19 @@ def _mixing(told: dict[str, Any]) -> Table:
     exact = "exact" if told["trace"] is None else "with these rates"
     table.add_row(f"{exact}, if independent", _digits(rho["exact"]), "lambda_2 of M = E[W^2] = E[W], W as in (4)")
     if rho["trace"] is not None:
-        table.add_row("in this trace", _digits(rho["trace"]), "lambda_2 of the mean of W, whatever depends on what")
+        table.add_row("in this trace", _digits(rho["trace"]), "lambda_2 of the mean of W; needs no independence")
     if rho["equal"] is not None:
         table.add_row("+ equal p, closed form", _digits(rho["equal"]), "(1 - p) (m - (1 - p)^(m-1)) / (m - 1)")
     table.add_row("+ bound", _digits(rho["delta"]), "1 - delta^2")
     table.add_row("paper's bound, Lemma 4", _digits(rho["paper"]), "1 - delta^4 (1 - (1 - delta)^m)^2 / 8")
     if told["delta"] == 0:
-        table.caption = "delta = 0: Assumption 1 fails, and with it every bound that follows"
+        table.caption = "delta = 0: Assumption 1 fails, so that none of the bounds holds"
         table.caption_justify = "left"
     return table
 
 
 def _matrix(M: Array, t: int) -> Table:
-    table = _table(f"M in round {t}, whose rho that is", *[""] * len(M))
+    table = _table(f"M in round {t}, the round with the largest rho", *[""] * len(M))
     for row in M:
         table.add_row(*(f"{entry:.4f}" for entry in row))
     return table
@@ -131,7 +131,7 @@ def _cost_table(costs: dict[str, Any]) -> Table:
 
 
 def _digits(value: float) -> str:
-    """As many digits as it takes to tell it from 1."""
+    """The value with as many digits as distinguish it from 1."""
     return f"{value:.4f}" if value < 0.999 else f"1 - {1 - value:.3g}" if value < 1 else "1"
 
 

@@ -1,7 +1,7 @@
-"""What-if on one log: other round lengths, cohorts and requirements, one row of numbers each."""
+"""--what-if: the same log with other round lengths, cohorts and requirements, a row of numbers for each."""
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +23,7 @@ NOW = "as now"
 
 @dataclass(frozen=True)
 class Scenario:
-    """One combination, and what it gives."""
+    """The results for one combination of round length, cohort and requirements."""
 
     round: str
     choose: str  # how many of the available clients the server asks, or "all"
@@ -37,11 +37,6 @@ class Scenario:
     multiplier: float  # of FedAWE's echoes
     advised: str
     empty: float  # share of rounds without any active client
-
-    @property
-    def plain(self) -> float:
-        """The bias of plain averaging; NaN if it was not among the algorithms."""
-        return self.bias.get("fedavg", float("nan"))
 
 
 def parse(words: Sequence[str]) -> dict[str, list[str]]:
@@ -71,22 +66,20 @@ def scenarios(
     round_length: str | None,
     asked: Mapping[str, list[str]],
     algorithms: Mapping[str, Any],
-    tell: Callable[[str], None] = lambda _: None,
 ) -> list[Scenario]:
-    """Every combination of the values asked for; what is not asked for stays as it is."""
+    """The results for every combination of the given values; keys that are not given stay as they are."""
     found = []
     for require, length in itertools.product(asked.get("require", [NOW]), asked.get("round", [NOW])):
         other = reader if require == NOW else reader.requiring(() if require == "none" else require.split("+"))
         log = _in_rounds(other, round_length if length == NOW else length, length == NOW)
         for number in asked.get("choose", ["all"]):
-            tell(f"round={length} choose={number} require={require}")
             trace = log.trace if number == "all" else chosen(log.trace, int(number))
             found.append(_scenario(log, trace, length, number, require, algorithms))
     return found
 
 
 def _in_rounds(reader: Reader, length: str | None, now: bool) -> Log:
-    """The log in rounds of that length; a trace only in multiples of its own."""
+    """The log in rounds of that length; for a trace it must be a multiple of its own length."""
     if now or reader.kind != "a trace":
         return reader.read(length)
     log = reader.read(None)
@@ -101,7 +94,7 @@ def _in_rounds(reader: Reader, length: str | None, now: bool) -> Log:
 
 
 def chosen(trace: Trace, most: int) -> Trace:
-    """The trace if the server asks at most so many of the available clients, drawn uniformly in every round."""
+    """The trace if the server asks at most `most` of the available clients, drawn uniformly in every round."""
     on = trace.on.copy()
     for t, row in enumerate(on):
         available = np.flatnonzero(row)

@@ -1,4 +1,4 @@
-"""Logs of real fleets as traces: check-ins, intervals, events, device events; with what is wrong with each."""
+"""Reads logs of real fleets (check-ins, intervals, events, device events) as traces, and lists defects of the data."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 
-DAYS = 7  # over which device events are laid out
+DAYS = 7  # default length of the trace that is made of device events
 ROUND = "10min"
 
 
@@ -44,14 +44,14 @@ class Reader:
     """How to read a log.
 
     paths         a trace (.npz, .csv), a log (CSV, JSON lines or parquet; files, patterns, folders) or device events
-    timezone      of times that do not say theirs, and of hours of the day (default UTC)
-    columns       how the columns are called
-    time_format   of times that are not ISO 8601, as in %d/%m/%Y %H:%M
-    time_unit     of times that are numbers (default: told by their size)
-    since, until  what part to read, of a log or of a trace with a clock
-    roster        clients that belong to the fleet even if the log has never seen them
-    enrolled      client -> since when it belongs to the fleet, and until when; None: as the log shows
-    rule, days    for device events: when a phone can train, and over how many days to lay them out
+    timezone      time zone of times without an offset, and of the hours of the day (default UTC)
+    columns       the names of the columns
+    time_format   format of times that are not ISO 8601, as in %d/%m/%Y %H:%M
+    time_unit     unit of times that are numbers (default: inferred from their size)
+    since, until  the part to read, of a log or of a trace with a clock
+    roster        clients that belong to the fleet even if the log has no row of them
+    enrolled      client -> dates of enrolling and leaving (None: throughout); other clients: inferred
+    rule, days    for device events: when a phone can train, and the length of the trace
     query         SQL whose result is read as the log
     """
 
@@ -83,19 +83,19 @@ class Reader:
             raise UserError("--time-unit is for numbers and --time-format for text; omit one of them")
         if "%Z" in (self.time_format or "").replace("%%", ""):
             raise UserError(
-                f"--time-format {self.time_format}: the name of a time zone (%Z) may mean several; read an offset with "
-                "%z, or write the name itself, as in %H:%M CET, and say which it is with --timezone"
+                f"--time-format {self.time_format}: the name of a time zone (%Z) is ambiguous; read an offset with "
+                "%z, or write the name as text, as in %H:%M CET, and give the time zone with --timezone"
             )
 
     @property
     def path(self) -> Path:
-        """The first of the paths, by which messages call the log; of a run's folder, its trace so far."""
+        """The first path, which messages name; for the folder of a run, its trace so far."""
         first = self.paths[0]
         return trace_in(first) or first if first.is_dir() else first
 
     @property
     def kind(self) -> str:
-        """What it is: device events, a trace, or a log."""
+        """The kind of input: "device events", "a trace", or "a log"."""
         if self.query is not None or len(self.paths) > 1:
             return "a log"
         if is_events(self.path):
@@ -103,11 +103,12 @@ class Reader:
         return "a trace" if self.path.is_file() and is_trace(self.path) else "a log"
 
     def read(self, round_length: str | None = None) -> Log:
-        """The log in rounds of that length (default for logs 10min); rows are read once, whatever the lengths asked."""
+        """The log in rounds of that length (default for logs: 10min). Rows are read only once for several lengths."""
         length = seconds(round_length or ROUND, "the length of a round")
         unit = {"--time-unit": self.time_unit, "--time-format": self.time_format}
         if self.kind == "device events":
-            existing_file(self.path) if not self.path.is_dir() else None
+            if not self.path.is_dir():
+                existing_file(self.path)
             self._refuse({"--since": self.since, "--until": self.until, **unit, **self._given("require", "state")})
             found = read_events(self.path, self.rule, length, self.timezone, self.days)
             log = Log(
@@ -126,9 +127,9 @@ class Reader:
         return self._enrolled(log.with_roster(self.roster)).of_members()
 
     def _enrolled(self, log: Log) -> Log:
-        """The log, in which what is before a client enrolled and after it left is unknown."""
+        """The log with the availability of a client marked unknown before it enrolled and after it left."""
         dated = any(moment is not None for moments in self.enrolled.values() for moment in moments)
-        no_meaning = f"{self.path}: is {self.kind}%s; leave out the columns 'enrolled' and 'left' of --groups"
+        no_meaning = f"{self.path}: is {self.kind}%s; omit the columns 'enrolled' and 'left' of --groups"
         if log.clock is None:
             if dated:
                 raise UserError(f"{no_meaning % ' without a clock'}, or say how long a round is with --round")
@@ -148,7 +149,7 @@ class Reader:
         names = _ordered(rows.names)
         on, clock, more = laid_out(rows, names, Clock(length, None, self.timezone or "UTC"), self.path)
         findings = (*rows.findings, *more, *silences(on, clock))
-        short = f"no interval contains the beginning of a round of {clock.lasting(1)}; take shorter rounds (--round)"
+        short = f"no interval contains the beginning of a round of {clock.lasting(1)}; use shorter rounds (--round)"
         check_ins = "end" not in rows.frame.columns
         return Log(Trace(on), tuple(names), clock, findings, rows.count, checkins=check_ins), short
 
@@ -172,32 +173,32 @@ class Reader:
                 raise UserError(f"{self.path}: is {self.kind}, for which {flag} has no meaning; omit it")
 
     def _for_events(self) -> dict[str, str | None]:
-        """The flags of device events that were given."""
+        """The flags for device events, with None for those at their default."""
         return {
             "--rule": None if self.rule == "strict" else self.rule,
             "--days": None if self.days == DAYS else str(self.days),
         }
 
     def _given(self, *names: str) -> dict[str, str | None]:
-        """The flags of tables that were given."""
+        """The flags for columns of tables, with None for those that were not given."""
         flags = {"require": "--require", "state": "--state-column"}
         return {flags[name]: str(value) if (value := getattr(self.columns, name)) else None for name in names}
 
     def requiring(self, what: Sequence[str]) -> "Reader":
-        """The same log if clients had to meet these requirements: columns of a log, or the rule of device events."""
+        """A reader of the same log with other requirements: columns of a log, or the rule of device events."""
         if self.kind == "device events":
             return replace(self, rule=rule_of(what))
         return replace(self, columns=replace(self.columns, require=tuple(what)))
 
 
 def read(path: str | Path | Sequence[str | Path], *, round_length: str | None = None, **how: object) -> Log:
-    """A log as a Log; `how` are the fields of Reader."""
+    """Reads a log; `how` are fields of `Reader`."""
     paths = [path] if isinstance(path, str | Path) else path
     given = {name: value for name, value in how.items() if value is not None or name != "columns"}
     return Reader(tuple(map(Path, paths)), **given).read(round_length)  # type: ignore[arg-type]
 
 
 def _ordered(names: list[str]) -> list[str]:
-    """Numbers by size, other names by letter."""
+    """The names in order: by value if all are whole numbers, else alphabetically."""
     numbers = all(name.isascii() and name.isdigit() for name in names)
     return sorted(names, key=lambda name: (int(name), name)) if numbers else sorted(names)

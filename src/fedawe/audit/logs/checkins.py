@@ -1,4 +1,4 @@
-"""From usable rows of a log to who was available in which round."""
+"""Computes from the usable rows of a log which clients were available in which round."""
 
 from pathlib import Path
 
@@ -13,17 +13,17 @@ from fedawe.availability.csv import MICROSECONDS, available, rounds_of
 from fedawe.availability.dynamics import Mask
 from fedawe.core.errors import UserError
 
-MOST = 10**9  # entries [rounds, clients]; a larger table is a wrong date in some row, or rounds that are too short
+MOST = 10**9  # entries [rounds, clients]; more mean a wrong date in some row, or rounds that are too short
 MOST_ROUNDS = 10**6  # two years of rounds of one minute
-CHUNK = 10_000_000  # rows that are laid out at once
+CHUNK = 10_000_000  # rows that are processed at once
 
 
 def laid_out(rows: Rows, names: list[str], clock: Clock, path: Path) -> tuple[Mask, Clock, list[Finding]]:
-    """Who was available in which round [T, m], the clock with its start set, and what is to be known of it.
+    """Which clients were available in which round [T, m], the clock with its start set, and findings.
 
-    A check-in means the round it falls in; an interval [start, end) the rounds whose beginning it contains. Rounds are
-    laid from midnight of the first day. A log of events covers the time from the first of them to the last, other logs
-    that in which clients are available.
+    A client is available in the rounds in which it checks in, or whose beginning lies in one of its intervals
+    [start, end). Rounds are counted from midnight of the first day. A log of events covers the time from the first
+    event to the last, other logs the time in which clients are available.
     """
     place = _positions(rows.names, names)
     length = round(clock.round_seconds * MICROSECONDS)
@@ -43,12 +43,13 @@ def laid_out(rows: Rows, names: list[str], clock: Clock, path: Path) -> tuple[Ma
 
 
 def _positions(given: list[str], ordered: list[str]) -> npt.NDArray[np.int64]:
+    """The position of each given name in the ordered names."""
     position = {name: n for n, name in enumerate(ordered)}
     return np.array([position[name] for name in given], dtype=np.int64)
 
 
 def _origin(first: int, length: int, timezone: str) -> int:
-    """The beginning of the round in which the first time lies, when rounds are laid from that day's midnight."""
+    """The beginning of the round that contains the time `first`, with rounds counted from midnight of its day."""
     local = pl.Series([first]).cast(pl.Datetime("us", "UTC")).dt.convert_time_zone(timezone)
     midnight = int(local.dt.truncate("1d").dt.epoch("us")[0])
     return midnight + (first - midnight) // length * length
@@ -64,7 +65,7 @@ def _from_intervals(
     reach = pl.DataFrame({"client": client, "end": b}).select(
         pl.col("end").cum_max().shift(1).over("client").alias("reach")
     )["reach"]
-    before = reach.fill_null(np.iinfo(np.int64).min).to_numpy()  # how far the client's earlier intervals reach
+    before = reach.fill_null(np.iinfo(np.int64).min).to_numpy()  # the latest end of the client's earlier intervals
     overlaps = int((a < before).sum())
     if overlaps:
         text = f"{counted(overlaps, 'interval')} beginning before another of the same client has ended; joined with it"
@@ -73,8 +74,8 @@ def _from_intervals(
     short = int((rounds_of(a, b, origin, length)[0] >= end).sum())
     if short:
         text = (
-            f"{counted(short, 'interval')} without the beginning of a round inside, counting for nothing; shorter "
-            "rounds would see more"
+            f"{counted(short, 'interval')} in which no round begins, so that the client does not count as available; "
+            "use shorter rounds if there are many"
         )
         findings.append(Finding("short intervals", short, text))
     T = max(int(end.max()), 1)
@@ -86,14 +87,14 @@ def _from_intervals(
 def _nobody(rounds: int, m: int, rows: Rows, path: Path) -> Mask:
     if rounds * m > MOST or rounds > MOST_ROUNDS:
         raise UserError(
-            f"{path}: {rounds:,} rounds of {m:,} clients are too many; the log runs between {rows.between}: take "
+            f"{path}: {rounds:,} rounds of {m:,} clients are too many; the log has dates between {rows.between}; use "
             "longer rounds, or --since and --until if a date is wrong"
         )
     return np.zeros((rounds, m), dtype=bool)
 
 
 def silences(on: Mask, clock: Clock) -> list[Finding]:
-    """Stretches of an hour or more in which no client was available."""
+    """A finding about gaps of an hour or more in which no client was available."""
     empty = np.flatnonzero(np.diff(np.concatenate(([0], ~on.any(1), [0])).astype(np.int8)))
     begin, end = empty[::2], empty[1::2]
     long = (end - begin) * clock.round_seconds >= 3600

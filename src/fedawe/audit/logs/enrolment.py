@@ -1,11 +1,10 @@
-"""Since when a client belongs to the fleet, and until when: a device enrolled on Wednesday was not away on Monday.
+"""When a client enrolled in the fleet and when it left; its availability before and after is unknown, not "absent".
 
-Where a table says it (columns `enrolled` and `left` of --groups), it is taken from there. Otherwise a client that is
-silent at the beginning or at the end of a log, for a day or more and for three times as long as ever in between, had
-not enrolled yet, or has left: for a memoryless client with n absences that happens by chance once in
-(n + 1)(n + 2)(n + 3) / 6 times. A client is silent where it is in no row of the log: one that is said to be offline is
-enrolled. What is outside of a client's time is unknown; a client that is
-available before it enrolled or after it left, as a table says, belongs to the fleet from or until then.
+The dates are taken from the columns `enrolled` and `left` of --groups if there are any. Otherwise they are inferred: a
+client that is silent at the beginning or at the end of a log, for a day or more and for three times as long as ever in
+between, had not enrolled yet, or has left. For a memoryless client with n absences that happens by chance once in
+(n + 1)(n + 2)(n + 3) / 6 times. A client is silent while no row of the log is about it; a row that says that it is
+offline shows that it is enrolled. If a client is available outside the dates of the table, the dates are extended.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,12 +20,12 @@ from fedawe.availability.dynamics import Mask
 from fedawe.core.errors import UserError
 
 Ints = npt.NDArray[np.int64]
-TIMES = 3  # as long as the longest absence in between
-ABSENCES = 5  # in between, or else available for most of the time in between
-MOST = 0.8
+TIMES = 3  # the silence must be so many times as long as the longest absence in between
+ABSENCES = 5  # a client is judged if it has so many absences in between, ...
+MOST = 0.8  # ... or if it is available for this share of the time in between
 DAY = 86400.0
-AT_ONCE = 6 * 3600.0  # seconds within which clients fall silent together
-TOGETHER = 1 / 3  # of the fleet: that is an outage, not clients that leave
+AT_ONCE = 6 * 3600.0  # clients that fall silent within so many seconds do so together
+TOGETHER = 1 / 3  # if more than this share of the fleet falls silent together, it is an outage: they did not leave
 
 
 def enrolment(
@@ -36,11 +35,11 @@ def enrolment(
     said: Mapping[str, tuple[str | None, str | None]],
     heard: Mapping[str, tuple[int, int]] | None,
 ) -> tuple[Mask | None, list[Finding]]:
-    """Where it is known whether clients are available [T, m] (None: everywhere), and what is to be said about it.
+    """Whether the availability of each client is known in each round [T, m] (None: everywhere), and findings.
 
-    said    client -> since when and until when a table says that it belonged to the fleet; None: throughout
-    heard   client -> its first and last sign of life, in microseconds, where that may be another than to be available;
-            the other clients are judged by their silence. None: they are not judged
+    said    client -> the dates of enrolling and leaving in the table of clients; None: no such date
+    heard   client -> the times of its first and last row, in microseconds; a client without an entry is judged by
+            the rounds in which it is available. None: infer no dates
     """
     T, m = on.shape
     begin, end = np.zeros(m, dtype=np.int64), np.full(m, T)
@@ -61,7 +60,7 @@ def enrolment(
     findings = [*_findings(begin, end, T, names, clock, as_said), *outages]
     if outside:
         text = f"{counted(len(outside), 'client')} available before enrolling or after leaving ({some(outside)})"
-        text += "; taken as enrolled by the first round in which they were available, and until the last"
+        text += "; counted as enrolled from the first round in which they were available until the last"
         findings.append(Finding("outside enrolment", len(outside), text))
     if (begin == 0).all() and (end == T).all():
         return None, findings
@@ -70,7 +69,7 @@ def enrolment(
 
 
 def _signs(heard: Mapping[str, tuple[int, int]], names: Sequence[str], clock: Clock, T: int) -> tuple[Ints, Ints]:
-    """The first and last round at whose beginning a client is between two signs of life, [m]; T and -1 without any."""
+    """The first and last round that begins between a client's first and last row, [m]; T and -1 without rows."""
     zero, length = round((clock.start or 0.0) * MICROSECONDS), round(clock.round_seconds * MICROSECONDS)
     first, last = np.full(len(names), T), np.full(len(names), -1)
     for n, name in enumerate(names):
@@ -81,9 +80,9 @@ def _signs(heard: Mapping[str, tuple[int, int]], names: Sequence[str], clock: Cl
 
 
 def _guessed(on: Mask, clock: Clock, heard: Ints, heard_of: Ints) -> tuple[Ints, Ints, list[Finding]]:
-    """The rounds [begin, end) in which each client belonged to the fleet, by its silence, [m]; and outages.
+    """The rounds [begin, end) in which each client belonged to the fleet, inferred from its silence, [m]; and outages.
 
-    heard, heard_of   the first and last round in which it gave a sign of life                                  [m]
+    heard, heard_of   the first and last round between a client's rows, as from `_signs`                        [m]
     """
     T, m = on.shape
     first, last, longest, absences, share = _lives(on)
@@ -99,12 +98,12 @@ def _guessed(on: Mask, clock: Clock, heard: Ints, heard_of: Ints) -> tuple[Ints,
     if not at_once.any():
         return begin, end, []
     when, n = clock.when(int(last[at_once].max()) + 1), int(at_once.sum())
-    text = f"{counted(n, 'client')} fell silent together around {when} and did not return: an outage"
-    return begin, end, [Finding("outage at the end", n, f"{text}, not counted as having left")]
+    text = f"{counted(n, 'client')} fell silent together around {when} and did not return: this looks like an outage"
+    return begin, end, [Finding("outage at the end", n, f"{text}, so they do not count as having left")]
 
 
 def _lives(on: Mask) -> tuple[Ints, Ints, Ints, Ints, npt.NDArray[np.float64]]:
-    """Of each client: first and last available round, longest absence in between, number of absences, share, [m]."""
+    """Per client: first and last available round; longest absence, number of absences and rate in between, [m]."""
     T, m = on.shape
     first, last = np.full(m, T), np.full(m, -1)
     longest, absences, count = np.zeros(m, np.int64), np.zeros(m, np.int64), np.zeros(m, np.int64)
@@ -120,7 +119,7 @@ def _lives(on: Mask) -> tuple[Ints, Ints, Ints, Ints, npt.NDArray[np.float64]]:
 
 
 def _at_once(last: Ints, gone: Mask, width: int, m: int) -> Mask:
-    """Of the clients that seem to have left: those that fell silent together with a third of the m ever available."""
+    """Which of the clients that seem to have left fell silent together, more than a third of the m ever available."""
     out = np.zeros_like(gone)
     moments = np.sort(last[gone])
     for at in np.unique(moments):
@@ -133,16 +132,16 @@ def _at_once(last: Ints, gone: Mask, width: int, m: int) -> Mask:
 def _round(
     text: str, read: Mapping[str, tuple[float, bool] | None], column: str, name: str, clock: Clock, T: int
 ) -> int:
-    """The first round that begins at that moment or later; `read` has what each text says."""
+    """The first round that begins at the given moment or later; `read` has the moment of each text."""
     whose = f"the column {column!r} of client {shown(name)}"
-    at, dated = read[text] or moment(text, whose, clock.timezone)  # which refuses it
+    at, dated = read[text] or moment(text, whose, clock.timezone)  # raises, since the text cannot be read
     has = f"{whose} has"
     if dated and clock.start is None:
         raise UserError(
-            f"{has} the date {shown(text)!r}, but times here count from the beginning; give a number of seconds"
+            f"{has} the date {shown(text)!r}, but times count from the beginning of the log; give a number of seconds"
         )
     if not dated and clock.start is not None and not EARLIEST <= at <= LATEST:
-        raise UserError(f"{has} {shown(text)}: as a number that is seconds since 1970; write a date as in 2024-05-01")
+        raise UserError(f"{has} {shown(text)}: a number means seconds since 1970; write a date as in 2024-05-01")
     return int(np.clip(-(-(at - (clock.start or 0.0)) // clock.round_seconds), 0, T))
 
 
@@ -158,15 +157,17 @@ def _findings(
 
     def how(which: Ints, column: int) -> str:
         told = sum(said.get(names[n], (None, None))[column] is not None for n in which)
-        return f" ({told:,} as the table of clients says)" if told else ""
+        rest = len(which) - told
+        parts = ((told, "as the table of clients says"), (rest, "inferred from silence"))
+        return ", ".join(f"{n:,} {source}" for n, source in parts if n)
 
     out = []
     if len(late):
         who = some([f"{names[n]} on {clock.when(int(begin[n]))}" for n in late[np.argsort(begin[late], kind="stable")]])
-        text = f"{counted(len(late), 'client')} enrolled after the log began{how(late, 0)}: {who}"
-        out.append(Finding("enrolled late", len(late), f"{text}; what was before is unknown"))
+        text = f"{counted(len(late), 'client')} enrolled after the log began ({how(late, 0)}): {who}"
+        out.append(Finding("enrolled late", len(late), f"{text}; availability before that is unknown"))
     if len(gone):
         who = some([f"{names[n]} on {clock.when(int(end[n]))}" for n in gone[np.argsort(end[gone], kind="stable")]])
-        text = f"{counted(len(gone), 'client')} left before the log ended{how(gone, 1)}: {who}; what follows is unknown"
-        out.append(Finding("left", len(gone), text))
+        text = f"{counted(len(gone), 'client')} left before the log ended ({how(gone, 1)}): {who}"
+        out.append(Finding("left", len(gone), f"{text}; availability after that is unknown"))
     return out

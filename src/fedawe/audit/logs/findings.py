@@ -1,20 +1,20 @@
-"""What the owner of a log should know of it, in words."""
+"""Findings about a log, and helpers for their words."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-SHOWN = 3  # examples in a sentence
-UNREADABLE = frozenset({"unreadable rows", "unreadable times", "no client", "no time", "no beginning"})
+SHOWN = 3  # examples that a sentence names
+UNREADABLE = frozenset({"unreadable rows", "unreadable times", "no client", "no time", "no beginning"})  # kinds
 DOUBTFUL = UNREADABLE | {"far from all others"}  # kinds of findings that put the advice in doubt
 
 
 @dataclass(frozen=True)
 class Finding:
-    """Something about a log that its owner should know."""
+    """A fact about a log that its owner should know."""
 
-    kind: str  # what, in a word or two
-    count: int  # how often
-    text: str  # a sentence
+    kind: str  # its kind, in a word or two
+    count: int  # number of rows, clients or the like that it is about
+    text: str  # a sentence without a full stop
 
 
 def counted(n: int, noun: str) -> str:
@@ -27,7 +27,7 @@ def counted(n: int, noun: str) -> str:
 
 
 def some(names: Sequence[str]) -> str:
-    """The first few of them, with dots if there are more.
+    """The first few names, with dots if there are more.
 
     >>> some(["a", "b"]), some(["a", "b", "c", "d"])
     ('a, b', 'a, b, c ...')
@@ -36,7 +36,7 @@ def some(names: Sequence[str]) -> str:
 
 
 def shown(text: str) -> str:
-    r"""Text from a file as a terminal may have it: nothing in it but what can be printed, and not too long.
+    r"""Text from a file made safe for a terminal: without control characters, and not too long.
 
     >>> shown("phone 7"), shown("a\x1b[31m\x00b")
     ('phone 7', 'a\\x1b[31m\\x00b')

@@ -1,4 +1,4 @@
-"""Device events in the format of FLASH (Yang et al. 2021): what happened on a phone, and when it could have trained.
+"""Device events in the format of FLASH (Yang et al. 2021), and the times at which a phone could have trained.
 
 A file is `{"<id>": {"guid": ..., "model": ..., "messages": "YYYY-mm-dd HH:MM:SS \\t<event>\\n..."}}`.
 """
@@ -28,7 +28,7 @@ NEEDS = {  # rules by which a phone can train
     "wifi-locked": ("wifi", "locked"),
     "wifi": ("wifi",),
 }
-SAYS = {  # what an event tells about the phone
+SAYS = {  # event -> the requirement that it is about, and whether that is met from then on
     "wifi": ("wifi", True),
     "2G": ("wifi", False),
     "3G": ("wifi", False),
@@ -40,22 +40,22 @@ SAYS = {  # what an event tells about the phone
     "screen_lock": ("locked", True),
     "screen_unlock": ("locked", False),
 }
-SILENT = {"screen_on", "screen_off"}  # events that say nothing of use here; and battery levels, "97.0%"
+SILENT = {"screen_on", "screen_off"}  # events without a use here; battery levels such as "97.0%" are others
 DAY = 86400
 
 
 @dataclass(frozen=True)
 class Device:
-    """When a phone could have trained, by its own clock on the wall (seconds since 1970-01-01 00:00 on that clock)."""
+    """When a phone could have trained, in its local time (seconds since 1970-01-01 00:00 local time)."""
 
     name: str
-    first: int
+    first: int  # time of its first event
     days: int  # whole days only, so that repeating them keeps the time of day
-    changes: npt.NDArray[np.int64]  # on, off, on, off, ...
+    changes: npt.NDArray[np.int64]  # times at which it becomes available, unavailable, available, ...
 
 
 def event_files(path: Path) -> list[Path]:
-    """The files of events that the path names: itself, or what a folder has."""
+    """The files of events: the path itself, or the .json and .json.gz files in it if it is a folder."""
     if path.is_file():
         return [path]
     files = sorted(file for file in path.iterdir() if file.name.endswith((".json", ".json.gz")))
@@ -66,21 +66,21 @@ def event_files(path: Path) -> list[Path]:
 
 @dataclass(frozen=True)
 class Events:
-    """Phones laid out side by side."""
+    """The availability of all phones over the same rounds."""
 
-    on: Mask  # who could train in which round                                                              [T, m]
+    on: Mask  # whether each phone could train in each round                                                [T, m]
     names: list[str]
     clock: Clock
     findings: list[Finding]
-    events: int
-    watched: npt.NDArray[np.int64]  # rounds after which each phone repeats itself                          [m]
+    events: int  # number of all events
+    watched: npt.NDArray[np.int64]  # period in rounds with which each phone repeats                        [m]
 
 
 def read_events(path: Path, rule: str, round_seconds: float, timezone: str | None, days: int) -> Events:
-    """Who could train in which round under the rule, over so many days from the first midnight.
+    """Whether each phone could train in each round under the rule, over so many days from the first midnight.
 
-    Phones were watched for different whole numbers of days; each repeats its own, at its own time of day. Their clocks
-    do not say where they are: the time zone does, or else they are all taken to be in the same, unknown place.
+    Phones were observed for different whole numbers of days; the days of each are repeated at the same time of day.
+    Their local times have no offset: the time zone is `timezone`, or else the same unknown one for all phones.
     """
     devices: list[Device] = []
     counts = dict.fromkeys(("events", *SAID), 0)
@@ -94,7 +94,7 @@ def read_events(path: Path, rule: str, round_seconds: float, timezone: str | Non
             device = _device(name, messages, rule, counts)
             devices.append(device) if device is not None else skipped.append(name)
     if not devices:
-        raise UserError(f"{path}: no device was watched for a whole day (of {counted(len(skipped), 'device')})")
+        raise UserError(f"{path}: no device was observed for a whole day (of {counted(len(skipped), 'device')})")
     names = [device.name for device in devices]
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
@@ -111,11 +111,11 @@ def read_events(path: Path, rule: str, round_seconds: float, timezone: str | Non
     return Events(on, names, clock, findings, counts["events"], watched)
 
 
-SAID = {  # what is counted, and how it is told
+SAID = {  # what is counted -> the words of its finding
     "unreadable": "that cannot be read; left out",
     "unknown": "of unknown kinds; left out",
     "undated": "dated before 2000 or after 2100: a clock that was not set; left out",
-    "back": "dated before the one above them; put in order of time",
+    "back": "dated before the event above; sorted by time",
 }
 
 
@@ -123,10 +123,10 @@ def _found(
     counts: dict[str, int], skipped: list[str], others: int, devices: list[Device], days: int, timezone: str | None
 ) -> list[Finding]:
     watched = [device.days for device in devices]
-    where = "time zone is not known" if timezone is None else f"times were read as those of {timezone}"
+    zone = "time zone not known" if timezone is None else f"read as that of {timezone}"
     text = (
-        f"devices were watched for {min(watched)} to {max(watched)} whole days; each repeats its own over {days} days, "
-        f"by its own clock, whose {where}"
+        f"devices were observed for {min(watched)} to {max(watched)} whole days; the days of each are repeated over "
+        f"{days} days, in local time ({zone})"
     )
     out = [Finding("repeated days", len(devices), text)]
     out += [
@@ -135,7 +135,7 @@ def _found(
         if counts[key]
     ]
     if skipped:
-        text = f"{counted(len(skipped), 'device')} watched for less than a day ({some(skipped)}); left out"
+        text = f"{counted(len(skipped), 'device')} observed for less than a day ({some(skipped)}); left out"
         out.append(Finding("short devices", len(skipped), text))
     if others:
         out.append(Finding("other files", others, f"{counted(others, 'file')} without device events; left out"))
@@ -143,7 +143,7 @@ def _found(
 
 
 def _phones(file: Path, alone: bool) -> dict[str, str] | None:
-    """id -> messages; None for some other JSON in a folder."""
+    """id -> messages; None for a JSON file of another kind, unless it is the only file."""
     try:
         with gzip.open(file, "rb") if file.suffix == ".gz" else file.open("rb") as stream:
             content: Any = json.load(stream, object_pairs_hook=_once)
@@ -163,7 +163,7 @@ def _phones(file: Path, alone: bool) -> dict[str, str] | None:
 
 
 class _Twice(Exception):
-    """A key that occurs twice, of which JSON readers keep the last."""
+    """A key that occurs twice in an object, of which JSON readers would keep the last."""
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A log that was read: its trace, the names of clients, its clock, and what was found on the way."""
+"""`Log`: the trace of a log that was read, with the names of clients, the clock, and findings about the data."""
 
 import io
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedawe.audit.logs.findings import Finding, counted, some
+from fedawe.audit.logs.findings import Finding, some
 from fedawe.availability.clock import Clock
 from fedawe.availability.dynamics import Mask
 from fedawe.availability.trace import Trace
@@ -19,23 +19,23 @@ from fedawe.core.files import write_atomically
 
 @dataclass(frozen=True)
 class Log:
-    """A log that was read: its trace, the names of clients, its clock, and what was found on the way."""
+    """A log that was read: its trace, the names of clients, its clock, and findings about the data."""
 
     trace: Trace
-    clients: tuple[str, ...]  # their names, in the order of the trace's columns
-    clock: Clock | None  # None: rounds are all that is known of time
-    findings: tuple[Finding, ...]  # what was read otherwise than written, or left out
-    rows: int | None = None  # of the log; None for a trace
-    repeats: npt.NDArray[np.int64] | None = None  # rounds after which each client repeats itself; None: never   [m]
-    checkins: bool = False  # whether a client is available in a round if it checks in at any moment of it
+    clients: tuple[str, ...]  # names, in the order of the trace's columns
+    clock: Clock | None  # None: the date and length of rounds are not known
+    findings: tuple[Finding, ...]  # what was left out or reinterpreted, and what looks wrong
+    rows: int | None = None  # number of usable rows; None for a trace
+    repeats: npt.NDArray[np.int64] | None = None  # period in rounds with which each client repeats; None: never  [m]
+    checkins: bool = False  # whether a client is available in a round if it checks in at any moment of that round
 
     @property
     def repeating(self) -> Mask:
-        """Whether each client repeats itself within the trace, [m]."""
+        """Whether the availability of each client is repeated periodically within the trace, [m]."""
         return np.zeros(self.trace.clients, bool) if self.repeats is None else self.repeats < self.trace.rounds
 
     def rounds(self, first: int, end: int) -> "Log":
-        """The rounds [first, end) of it."""
+        """The rounds [first, end) of the log."""
         trace, clock = self.trace, self.clock
         part = Trace(trace.on[first:end], None if trace.p is None else trace.p[first:end])
         if trace.known is not None:
@@ -84,16 +84,17 @@ class Log:
         write_atomically(path, buffer.getvalue())
 
     def with_roster(self, roster: Sequence[str]) -> "Log":
-        """The log with a column for every client of the roster that it does not have."""
+        """The log with another column for each client of the roster that is not in the log; it is never available."""
         known = set(self.clients)
         missing = [name for name in roster if name not in known]
         if not missing:
             return self
         if len(missing) == len(roster):
-            of = f"none of the {len(roster)} clients of the roster"
+            of = f"none of the {len(roster)} clients in the table of clients"
             raise UserError(f"{of} ({some(missing)}) is in the log ({some(self.clients)})")
         m = len(missing)
-        text = f"{counted(m, 'client')} of the roster never in the log ({some(missing)})"
+        have = "client in the table of clients has" if m == 1 else "clients in the table of clients have"
+        text = f"{m:,} {have} no row in the log ({some(missing)}); counted as never available"
         trace, repeats = self.trace, self.repeats
         on = np.concatenate([trace.on, np.zeros((trace.rounds, m), dtype=bool)], axis=1)
         p = None if trace.p is None else np.concatenate([trace.p, np.zeros((trace.rounds, m))], axis=1)
@@ -106,7 +107,7 @@ class Log:
         return replace(self, trace=more, clients=(*self.clients, *missing), findings=findings, repeats=repeats)
 
     def of_members(self) -> "Log":
-        """The log without the clients of which nothing is known in any round, and with a note on these."""
+        """The log without clients whose availability is unknown in every round; a finding names them."""
         trace = self.trace
         if trace.known is None or trace.known.any(0).all():
             return self

@@ -1,4 +1,4 @@
-"""Clients by their names: which have no rows, and which may be the same."""
+"""Findings about names of clients: clients without usable rows, and names that may mean the same client."""
 
 import re
 
@@ -6,25 +6,26 @@ from fedawe.audit.logs.findings import Finding, counted, shown, some
 
 
 def without_rows(gone: list[str], reasons: dict[str, str]) -> list[Finding]:
-    """Clients all of whose rows had to be left out."""
+    """A finding about clients whose rows were all left out."""
     if not gone:
         return []
     named = some([f"{shown(client)}: {reasons[client]}" for client in gone])
     have = "client has" if len(gone) == 1 else "clients have"
-    text = f"{len(gone):,} {have} no row that can be used ({named}); in the fleet all the same, as never available"
+    text = f"{len(gone):,} {have} no usable row ({named}); counted as never available"
     return [Finding("clients without rows", len(gone), text)]
 
 
 def outside(clients: set[str]) -> list[Finding]:
-    """Clients of another part of the log."""
+    """A finding about clients that have rows only outside --since and --until."""
     if not clients:
         return []
-    text = f"{counted(len(clients), 'client')} only outside --since and --until ({some(sorted(clients))}); not counted"
+    named = some(sorted(clients))
+    text = f"{counted(len(clients), 'client')} with rows only outside --since and --until ({named}); not counted"
     return [Finding("clients outside", len(clients), text)]
 
 
 def alike(names: list[str]) -> list[Finding]:
-    """Names that may be one client: they differ in capitals, in blanks within, or as 5 and 5.0 do."""
+    """A finding about names that may mean one client: they differ in case, in inner spaces, or as 5 and 5.0 do."""
     same: dict[str, list[str]] = {}
     for name in names:
         plain = re.sub(r"\s+", " ", name.casefold())

@@ -1,4 +1,4 @@
-"""Logs by a query: over files with Polars, in a database with DuckDB or SQLite."""
+"""Reads the result of an SQL query as a log: Polars queries files, DuckDB and SQLite their databases."""
 
 import csv
 import sqlite3
@@ -10,24 +10,25 @@ from pathlib import Path
 import polars as pl
 
 from fedawe.audit.logs.sources import files_of, kind_of
-from fedawe.audit.logs.streams import collected, said_by, said_plainly
+from fedawe.audit.logs.streams import collected, first_lines, said_by, said_plainly
+from fedawe.audit.logs.tables import SEPARATORS
 from fedawe.core.errors import UserError
 
 DATABASES = (".duckdb", ".ddb", ".db", ".sqlite", ".sqlite3")
 SQLITE = b"SQLite format 3\0"  # how a file of SQLite begins
-ANY = "duckdb:"  # a path that names no file: the query says what to read
-SAMPLE = 10_000  # rows by which the type of a column is guessed
-DECIMAL = r"^-?(0|[1-9]\d{0,14})(\.\d+)?([eE][+-]\d+)?$"  # a number and no name, as 007, 1e5 and very long ones may be
+ANY = "duckdb:"  # DuckDB without a database file: the query itself names the files to read
+SAMPLE = 10_000  # first rows, from which the types of columns are inferred
+DECIMAL = r"^-?(0|[1-9]\d{0,14})(\.\d+)?([eE][+-]\d+)?$"  # excludes 007, 1e5 and long digits, which may be names
 
 
 def is_database(path: Path) -> bool:
-    """Whether a query of this path is for a database."""
+    """Whether this path is queried as a database."""
     return str(path) == ANY or path.suffix.lower() in DATABASES
 
 
 @contextmanager
 def queried(paths: Sequence[Path], query: str) -> Iterator[pl.LazyFrame]:
-    """What the query gives, in a stream. Files are the table `log`; a database has its own."""
+    """The result of the query, as a lazy frame. Files are the table `log`; a database has its own tables."""
     if any(is_database(path) for path in paths):
         if len(paths) > 1:
             raise UserError(f"{paths[0]}: a database is queried alone, not together with {paths[1]}")
@@ -49,9 +50,10 @@ def queried(paths: Sequence[Path], query: str) -> Iterator[pl.LazyFrame]:
 
 def _csv(files: list[Path]) -> pl.LazyFrame:
     """The rows of CSV files; a column is of numbers only if the text of every row is as the number would be written."""
+    separator = max(SEPARATORS, key="".join(first_lines(files[0], 1)).count)
     with said_plainly(files[0]):
-        types = dict(pl.scan_csv(files, infer_schema_length=SAMPLE).collect_schema())
-    text = pl.scan_csv(files, infer_schema=False)
+        types = dict(pl.scan_csv(files, infer_schema_length=SAMPLE, separator=separator).collect_schema())
+    text = pl.scan_csv(files, infer_schema=False, separator=separator)
     numbers = [name for name, dtype in types.items() if dtype.is_numeric()]
     if numbers:
         whole = pl.col(numbers).cast(pl.Int64, strict=False).cast(pl.String).eq_missing(pl.col(numbers)).all()
@@ -59,7 +61,7 @@ def _csv(files: list[Path]) -> pl.LazyFrame:
         found = collected(text.select(whole.name.prefix("w"), decimal.name.prefix("d")), files[0])
         for name in numbers:
             types[name] = pl.Int64() if found[f"w{name}"][0] else pl.Float64() if found[f"d{name}"][0] else pl.String()
-    return pl.scan_csv(files, schema_overrides=types)
+    return pl.scan_csv(files, schema_overrides=types, separator=separator)
 
 
 def _is_sqlite(path: Path) -> bool:
@@ -70,7 +72,7 @@ def _is_sqlite(path: Path) -> bool:
 
 
 def _from_sqlite(path: Path, query: str, folder: Path) -> pl.LazyFrame:
-    """By Python's own SQLite, since DuckDB would fetch an extension for it; the rows are read as those of a CSV."""
+    """The result from Python's SQLite, written to a CSV and read as text (DuckDB would download an extension)."""
     to = folder / "log.csv"
     try:
         with (
@@ -98,10 +100,10 @@ def _from_duckdb(path: Path, query: str, folder: Path) -> pl.LazyFrame:
         raise UserError(f"{path}: no such file")
     try:
         connection = duckdb.connect() if str(path) == ANY else duckdb.connect(str(path), read_only=True)
-        connection.execute("SET autoinstall_known_extensions = false")  # no query fetches programs from a network
+        connection.execute("SET autoinstall_known_extensions = false")  # no query may download and run extensions
         target = str(to).replace("'", "''")
         connection.execute(f"COPY ({query.strip().rstrip(';')}) TO '{target}' (FORMAT parquet)")
         connection.close()
-    except Exception as error:  # whatever the database has to say about the query
+    except Exception as error:  # any error of the database or of the query
         raise UserError(f"{path}: --query: {said_by(error)}") from None
     return pl.scan_parquet(to)

@@ -1,4 +1,4 @@
-"""Which rows of a log can be used, and what became of the others; read in batches, so that a log may be of any size."""
+"""Separates the usable rows of a log from the others, which are counted; works in batches, for logs of any size."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ from fedawe.audit.logs.times import EARLIEST, EMPTY, FAR, LATEST, RELATIVE, Time
 from fedawe.core.errors import UserError
 
 BATCH = 4_000_000  # rows that are converted at once
-CHECKED = 20_000_000  # rows whose order and repetitions are looked at
+CHECKED = 20_000_000  # at most so many rows are checked for their order and for duplicates
 
 
 @dataclass(frozen=True)
@@ -29,10 +29,10 @@ class Rows:
     names: list[str]
     relative: bool  # whether times count from the log's own zero
     findings: list[Finding]
-    count: int  # rows of the log that are used
-    between: str  # its first and its last date, with their rows
-    covered: tuple[int, int] | None = None  # of events: from the first until the last, also if no client is available
-    heard: dict[str, tuple[int, int]] = field(default_factory=dict)  # client -> its first and its last sign of life
+    count: int  # number of usable rows
+    between: str  # the first and the last date of the log, with their row numbers
+    covered: tuple[int, int] | None = None  # times of the first and last event, available clients or not; events only
+    heard: dict[str, tuple[int, int]] = field(default_factory=dict)  # client -> times of its first and last row
 
 
 def read_rows(
@@ -44,7 +44,7 @@ def read_rows(
     until: str | None,
     path: Path,
 ) -> Rows:
-    """The usable rows of all files, every client, and what is to be known."""
+    """The usable rows of all files, the names of all clients, and the findings."""
     shapes = {(table.times, table.state is None) for table in tables}
     if len(shapes) > 1:
         other = next(
@@ -67,13 +67,13 @@ def read_rows(
         if span is None:
             span = Span.of(since, until, times.zone, times.relative)
         if words is not None:
-            work.rows = words.understood(work.rows)
+            work.rows = words.with_meaning(work.rows)
         _leave_out_unreadable(work, table, columns, times)
-        if table.state is None:  # an interval that began before --since is known by its first event alone
+        if table.state is None:  # events are cut after they became intervals, which may begin before --since
             before |= _cut(work, span)
         parts.append(_coded(work.rows, codes, [*table.times, *(["on", "unmet"] if table.state is not None else [])]))
     if not total:
-        raise UserError(f"{path}: is empty: no row under the header")
+        raise UserError(f"{path}: is empty: it has no row below the header")
     if words is not None:
         words.check()
     findings = [*_merged(tables), *times.findings(), *work.findings()]
@@ -89,7 +89,7 @@ def read_rows(
             covered = _covered(events, span or Span())
         rows, names = _part(rows, events, names, span or Span(), files, findings)
         if rows.is_empty():
-            raise UserError(f"{path}: no interval of {total:,} events is in the time asked for")
+            raise UserError(f"{path}: the {total:,} events have no interval within --since and --until")
     elif "end" in rows.columns:
         after = int(rows.select(pl.max_horizontal(pl.col("start") + 1, "end").max()).item())
         rows = closed(rows, after if span is None or span.until is None else round(span.until * SECOND), findings)
@@ -100,6 +100,7 @@ def read_rows(
 
 
 def _between(rows: pl.DataFrame, reach: str, files: Sequence[Path]) -> str:
+    """The first time and the last time in the column `reach`, each with its row number, for a message."""
     ends = ((rows["start"].arg_min(), "start"), (rows[reach].arg_max(), reach))
     said = [(rows[name][at], numbered([rows["row"][at]], 1, files)) for at, name in ends if at is not None]
     return " and ".join(f"{pl.Series([at]).cast(pl.Datetime('us'))[0]:%Y-%m-%d} ({row})" for at, row in said)
@@ -110,12 +111,12 @@ def _named(table: Table) -> str:
 
 
 def _merged(tables: Sequence[Table]) -> list[Finding]:
-    """What was found of the tables, once for all files that have it."""
+    """The findings of all tables, without repetitions."""
     return list(dict.fromkeys(finding for table in tables for finding in table.findings))
 
 
 def _batches(tables: Sequence[Table], files: Sequence[Path], times: Times) -> Iterable[pl.DataFrame]:
-    """A pass over the files; the text of a time is kept only where it could not be read."""
+    """The rows of all files, in batches; the text of a time is kept only where it could not be read."""
     for n, (table, file) in enumerate(zip(tables, files, strict=True)):
         schema = table.frame.collect_schema()
         raw, written = [], []
@@ -133,7 +134,7 @@ def _batches(tables: Sequence[Table], files: Sequence[Path], times: Times) -> It
 
 
 def _coded(rows: pl.DataFrame, codes: dict[str, int], columns: list[str]) -> pl.DataFrame:
-    """Clients by their numbers; new ones get the next."""
+    """The rows with clients as numbers; `codes` maps names to numbers, and new names are added to it."""
     for name in rows["client"].unique(maintain_order=True):
         codes.setdefault(name, len(codes))
     client = rows["client"].replace_strict(list(codes), list(codes.values()), return_dtype=pl.UInt32)
@@ -141,7 +142,7 @@ def _coded(rows: pl.DataFrame, codes: dict[str, int], columns: list[str]) -> pl.
 
 
 def _oldest_first(rows: pl.DataFrame) -> pl.DataFrame:
-    """Files whose times descend are turned round: of two events at the same time, the one below happened first."""
+    """The rows with files whose times descend reversed, because there the lower of two simultaneous events is first."""
     file, row = pl.col("row") // FILE, pl.col("row")
     descends = pl.col("start").diff().sign().sum().over(file) < 0
     if not rows.select(descends.any()).item():
@@ -150,14 +151,14 @@ def _oldest_first(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _covered(events: pl.DataFrame, span: Span) -> tuple[int, int]:
-    """From when until when the states of clients are known: between the first event and the last, within the span."""
+    """The time from the first event to the last, within the span, in which the states of clients are known."""
     first, last = (int(at) for at in events.select(pl.min("start"), last=pl.max("start")).row(0))
     since = first if span.since is None else max(first, round(span.since * SECOND))
     return since, last if span.until is None else min(last, round(span.until * SECOND))
 
 
 def _heard(rows: pl.DataFrame, names: list[str], span: Span) -> dict[str, tuple[int, int]]:
-    """When each client is heard of first and last within the span, be it that it is not available."""
+    """The times of each client's first and last row within the span, including rows that say it is unavailable."""
     if span.since is not None:
         rows = rows.filter(pl.col("start") >= round(span.since * SECOND))
     if span.until is not None:
@@ -170,9 +171,9 @@ def _heard(rows: pl.DataFrame, names: list[str], span: Span) -> dict[str, tuple[
 def _part(
     rows: pl.DataFrame, events: pl.DataFrame, names: list[str], span: Span, files: Sequence[Path], out: list[Finding]
 ) -> tuple[pl.DataFrame, list[str]]:
-    """What is within the span of the intervals that events make, and the clients that have an interval or event there.
+    """The intervals within the span, and the clients that have an interval or an event there.
 
-    Events are intervals first, since one that began before --since is known by its first event alone.
+    Events are joined to intervals before they are cut: an interval may have begun before --since.
     """
     if span == Span():
         return rows, names
@@ -197,15 +198,15 @@ def _leave_out_unreadable(work: Sorting, table: Table, columns: Columns, times: 
         work.without(broken, "unreadable rows", reason, "client", named=False, remedy=remedy)
     work.without(pl.col("client").fill_null("") == "", "no client", "without a client", named=False)
     if columns.require:
-        without = f"without {' and '.join(columns.require)}"
+        without = f"that do not meet --require {' '.join(columns.require)}"
         if table.state is None:
             work.without(pl.col("unmet"), "requirements", without)
         else:
             work.ending(pl.col("unmet"), without)
     if table.state is not None:
-        said = f"whose {shown(table.state)!r} says neither that the client is available nor that it is not"
+        said = f"whose {shown(table.state)!r} means neither available nor unavailable"
         work.without(pl.col("on").is_null(), "other events", said, "state")
-    skipped = f"with a time that never happened in {times.zone}, where clocks were set forward"
+    skipped = f"with a time that does not exist in {times.zone}, because clocks were set forward"
     work.without(pl.col("skipped"), "skipped times", skipped)
     by = "" if times.format is None else f" by --time-format {times.format}"
     remedy = "say how times are written with --time-format" if times.format is None else None
@@ -238,7 +239,7 @@ def _leave_out_unreadable(work: Sorting, table: Table, columns: Columns, times: 
 
 
 def _cut(work: Sorting, span: Span) -> set[str]:
-    """Leaves out what is not in the span, cuts intervals at its ends; returns the clients there were before."""
+    """Leaves out rows outside the span and cuts intervals at its ends; returns the clients of all rows before that."""
     if (span.since, span.until) == (None, None):
         return set()
     before = set(clients_of(work.rows))
@@ -250,7 +251,7 @@ def _cut(work: Sorting, span: Span) -> set[str]:
         _shorten(work, "start", pl.col("start") < since, since, "--since")
     if span.until is not None:
         until = round(span.until * SECOND)
-        work.without(pl.col("start") >= until, "after --until", "dated --until or later", named=False)
+        work.without(pl.col("start") >= until, "after --until", "dated at --until or later", named=False)
         if has_end:
             _shorten(work, "end", (pl.col("end") > until).fill_null(False), until, "--until")
     return before
@@ -266,10 +267,10 @@ def _shorten(work: Sorting, name: str, beyond: pl.Expr, at: int, flag: str) -> N
 def _look_at_order(
     rows: pl.DataFrame, names: list[str], relative: bool, findings: list[Finding], files: Sequence[Path]
 ) -> None:
-    """Clocks that look wrong, and rows that repeat others, of the first rows of a very large log."""
+    """Adds findings about wrong clocks and repeated rows; of a very large log, only the first rows are checked."""
     n = len(rows)
     if n > CHECKED:
-        text = f"clocks and repeated rows were looked for in the first {CHECKED:,} of {n:,} rows only"
+        text = f"only the first {CHECKED:,} of {n:,} rows were checked for wrong clocks and repeated rows"
         findings.append(Finding("checked in part", n - CHECKED, text))
         rows = rows.head(CHECKED)
     named = _by_name(rows, names).with_columns(pl.col("client").cast(pl.Categorical))

@@ -1,4 +1,4 @@
-"""Rows of a log being sorted out: what is left out is counted, and named with its first rows."""
+"""Leaves out rows of a log; each reason is counted, with the numbers of its first rows."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -10,30 +10,30 @@ from fedawe.audit.logs.clocks import clients_of
 from fedawe.audit.logs.findings import SHOWN, UNREADABLE, Finding, counted, shown
 from fedawe.core.errors import UserError
 
-FILE = 1 << 40  # rows of the n-th file are numbered from n times this
+FILE = 1 << 40  # row numbers of file n (from 0) begin after n * FILE
 
 
 @dataclass
 class _LeftOut:
-    """One reason for which rows were left out."""
+    """The rows that were left out for one reason."""
 
     text: str
     count: int = 0
-    rows: list[int] = field(default_factory=list)  # the first few
-    quote: str | None = None  # what the first of them says
-    remedy: str | None = None  # what to do about it
-    fate: str = "left out"
+    rows: list[int] = field(default_factory=list)  # numbers of the first few
+    quote: str | None = None  # the value in the first of them
+    remedy: str | None = None  # what the user can do
+    fate: str = "left out"  # what was done with the rows
 
 
 @dataclass
 class Sorting:
-    """Rows being sorted out, batch by batch; whatever is left out is counted, and its clients are remembered."""
+    """Leaves out rows, batch by batch; counts them by reason and remembers their clients."""
 
     files: Sequence[Path]
     rows: pl.DataFrame = field(default_factory=pl.DataFrame)
-    left_out: dict[tuple[str, str], _LeftOut] = field(default_factory=dict)
-    cut: dict[str, int] = field(default_factory=dict)  # flag -> intervals cut there
-    reasons: dict[str, str] = field(default_factory=dict)  # client -> why rows of it were left out, the last reason
+    left_out: dict[tuple[str, str], _LeftOut] = field(default_factory=dict)  # by (kind, text)
+    cut: dict[str, int] = field(default_factory=dict)  # flag -> number of intervals cut there
+    reasons: dict[str, str] = field(default_factory=dict)  # client -> the last reason for which a row was left out
     what: str = "row"
 
     def without(
@@ -45,6 +45,7 @@ class Sorting:
         named: bool = True,
         remedy: str | None = None,
     ) -> None:
+        """Leave out the `bad` rows. `quote` is the column to quote in the finding; `named`: remember their clients."""
         left_out = self.rows.filter(bad)
         if left_out.is_empty():
             return
@@ -61,10 +62,10 @@ class Sorting:
         entry.rows += rows["row"].head(SHOWN - len(entry.rows)).to_list() if len(entry.rows) < SHOWN else []
 
     def ending(self, unmet: pl.Expr, text: str) -> None:
-        """Events that do not meet a requirement say that the client is unavailable, whatever else they say."""
+        """Make events that do not meet a requirement say that the client is unavailable."""
         begun = self.rows.filter(unmet & pl.col("on"))
         if len(begun):
-            self._count(begun, "requirements", _LeftOut(text, fate="read as the client being unavailable from then on"))
+            self._count(begun, "requirements", _LeftOut(text, fate="read as unavailable from then on"))
         self.rows = self.rows.with_columns(on=pl.col("on") & ~(unmet & pl.col("on").is_not_null()))
 
     def findings(self) -> list[Finding]:
@@ -80,7 +81,7 @@ class Sorting:
         return f"{counted(one.count, self.what)} {one.text} ({numbered(one.rows, one.count, self.files)}{quoted})"
 
     def check(self, path: Path, total: int, used: int) -> None:
-        """Refuse a log without a row that can be used, or most of whose rows cannot be read."""
+        """Refuse a log that has no usable row, or in which more than half of the rows cannot be read."""
         unread = {key: one for key, one in self.left_out.items() if key[0] in UNREADABLE}
         n = sum(one.count for one in unread.values())
         if used and n <= total / 2:
@@ -90,12 +91,12 @@ class Sorting:
         said = "; ".join([*map(self._said, reasons.values()), *remedies])
         if not used:
             raise UserError(f"{path}: no row of {total:,} can be used: {said}")
-        todo = "" if remedies else "; mend these rows or leave them out"
+        todo = "" if remedies else "; correct or delete these rows"
         raise UserError(f"{path}: {n:,} of {total:,} rows cannot be read: {said}{todo}")
 
 
 def numbered(rows: Sequence[int], count: int, files: Sequence[Path]) -> str:
-    """Rows by their numbers, with their files where there are several."""
+    """The numbers of rows in words, with the names of files if there are several."""
     names = [
         f"{row % FILE:,}" if len(files) < 2 else f"{row % FILE:,} of {shown(files[row // FILE].name)}" for row in rows
     ]

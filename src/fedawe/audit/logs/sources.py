@@ -1,4 +1,4 @@
-"""Which files a log is made of: one file, several, a pattern, or a folder."""
+"""The files of a log, named as one file, several, a pattern, or a folder."""
 
 import glob
 from collections import Counter
@@ -17,7 +17,7 @@ EXPECTED = (
 
 
 def kind_of(path: Path) -> str | None:
-    """csv, json or parquet by the name of a file; None if it is no table."""
+    """The kind of a table by its suffix, "csv", "json" or "parquet"; None if the file is not a table."""
     suffixes = [suffix.lower() for suffix in path.suffixes]
     compressed = suffixes[-1:] != [] and suffixes[-1] in COMPRESSED
     kind = KINDS.get((suffixes[:-1] if compressed else suffixes)[-1] if len(suffixes) > compressed else "")
@@ -32,13 +32,13 @@ def is_events(path: Path) -> bool:
 
 
 def trace_in(folder: Path) -> Path | None:
-    """The trace of a run or a deployment in its folder, as far as it has come; None if the folder is none of these."""
+    """The trace in the folder of a run or a deployment, which may still be growing; None if it is no such folder."""
     found = sorted((folder / "traces").glob("seed-*.npz"), key=lambda path: (len(path.name), path.name))
     return found[0] if found else None
 
 
 def files_of(paths: Sequence[Path]) -> list[Path]:
-    """The files, in order; all of them tables of one kind."""
+    """The files in order; refuses files that are not tables, or not all of one kind."""
     files: list[Path] = []
     for path in paths:
         if path.is_dir():

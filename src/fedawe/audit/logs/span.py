@@ -1,4 +1,4 @@
-"""What part of a log to read."""
+"""The part of a log that --since and --until select."""
 
 from dataclasses import dataclass
 
@@ -8,14 +8,17 @@ from fedawe.core.errors import UserError
 
 @dataclass(frozen=True)
 class Span:
-    """From when until when, in seconds since 1970 (or since the log's own zero)."""
+    """A time span in seconds since 1970, or since the beginning of the log; None: no limit."""
 
     since: float | None = None
     until: float | None = None
 
     @classmethod
     def of(cls, since: str | None, until: str | None, timezone: str, relative: bool) -> "Span":
-        """From what the user wrote; a date where there are none, or a number that is no date, is refused."""
+        """The span that the user wrote.
+
+        Refuses a date if times count from the beginning of the log, and a number that is not a date otherwise.
+        """
         ends: list[float | None] = []
         for flag, text in (("--since", since), ("--until", until)):
             if text is None:
@@ -23,9 +26,9 @@ class Span:
                 continue
             at, dated = moment(text, flag, timezone)
             if dated and relative:
-                raise UserError(f"{flag} {text}: times here count from the beginning; give a number of seconds")
+                raise UserError(f"{flag} {text}: times count from the beginning of the log; give a number of seconds")
             if not dated and not relative and not EARLIEST <= at <= LATEST:
-                raise UserError(f"{flag} {text}: as a number that is seconds since 1970; write a date as in 2024-05-01")
+                raise UserError(f"{flag} {text}: a number means seconds since 1970; write a date as in 2024-05-01")
             ends.append(at)
         if ends[0] is not None and ends[1] is not None and ends[0] >= ends[1]:
             raise UserError(f"--since {since} is not before --until {until}")

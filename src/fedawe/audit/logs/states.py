@@ -1,4 +1,4 @@
-"""Logs of events: a client connects, and later disconnects. What the words mean, and the intervals they make."""
+"""Logs of events, as when a client connects and later disconnects: the meaning of words, and intervals from events."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,14 +28,16 @@ OFF = {
 OFF |= {"end", "ended", "close", "closed", "unavailable", "lost", "inactive", "absent", "sessionend", "dropped", "exit"}
 ON = {"connected", "connect", "online", "on", "up", "login", "loggedin", "joined", "join", "start", "started", "begin"}
 ON |= {"open", "opened", "available", "active", "present", "sessionstart", "reconnected", "resumed", "enter"}
-STILL = {"heartbeat", "ping", "pong", "keepalive", "alive", "checkin"}  # signs of an interval that goes on
+STILL = {"heartbeat", "ping", "pong", "keepalive", "alive", "checkin"}  # the client is still available
 BARE = {"1": True, "true": True, "yes": True, "t": True, "0": False, "false": False, "no": False, "f": False}
-MOST = 50  # different words of a column of states
-SAID = 6  # words in a message
+MOST = 50  # different words that a column of states may have
+SAID = 6  # words that a message quotes
 
 
 def meaning(word: str, named: bool) -> bool | None:
-    """Whether a word says that a client is available; None if it says neither. 0 and 1 count in columns of such names.
+    """Whether a word says that a client is available (True) or unavailable (False); None if it says neither.
+
+    The words of BARE, such as 0 and 1, have a meaning only if `named`: if the column has one of the NAMES.
 
     >>> [meaning(word, named=True) for word in ("Connected", "client.disconnected", "subscribed", "1")]
     [True, False, None, True]
@@ -60,9 +62,9 @@ def _plain(word: str) -> str:
 
 
 def state_column(samples: Mapping[str, Iterable[str]], path: Path) -> str | None:
-    """The column that says whether clients come or go, by its words; None if there is none.
+    """The column that says whether clients are available, recognised by its words; None if there is none.
 
-    samples   of the columns that are not used otherwise: what their first rows say
+    samples   the words in the first rows of each column that is not used otherwise
     """
     found: dict[str, bool] = {}
     for name, words in samples.items():
@@ -74,23 +76,25 @@ def state_column(samples: Mapping[str, Iterable[str]], path: Path) -> str | None
     best = [name for name, named in found.items() if named] or list(found)
     if len(best) > 1:
         said = " and ".join(repr(shown(name)) for name in best[:3])
-        raise UserError(f"{path}: the columns {said} look like states; say which one with --state-column, or none")
+        raise UserError(
+            f"{path}: the columns {said} look like states; name one with --state-column, or write --state-column none"
+        )
     return best[0] if best else None
 
 
 @dataclass
 class Words:
-    """The words of a column of states, and what they mean; those that mean nothing are not kept."""
+    """The words of a column of states and their meaning."""
 
     column: str
-    on: Sequence[str]  # words that mean available; neither these nor `off`: those above
+    on: Sequence[str]  # words that mean available; if `on` and `off` are empty: those above
     off: Sequence[str]
     path: Path
-    means: dict[str, bool] = field(default_factory=dict)
+    means: dict[str, bool] = field(default_factory=dict)  # word -> available or not; words without a meaning are absent
     _seen: list[str] = field(default_factory=list)  # the first few of all words
 
-    def understood(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Rows with `on`: true, false, or null where their word means neither."""
+    def with_meaning(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """The rows with a column `on`: true, false, or null where the word means neither."""
         new = [word for word in rows["state"].drop_nulls().unique(maintain_order=True) if word not in self.means]
         if self.on or self.off:
             self.means |= {word: word in self.on for word in new if word in self.on or word in self.off}
@@ -102,21 +106,21 @@ class Words:
         return rows.with_columns(on=on)
 
     def check(self) -> None:
-        """Refuse a log none of whose events is a beginning; a file of it may have ends alone."""
+        """Refuse a log in which no event means available; a single file of a log may have none."""
         if self._seen and not any(self.means.values()):
             seen = ", ".join(repr(shown(word)) for word in self._seen)
             raise UserError(
                 f"{self.path}: the column {shown(self.column)!r} has no word that means that a client is available (it "
-                f"has {seen}); say which with --on-values and --off-values, or take every row as a check-in with "
+                f"has {seen}); name such words with --on-values and --off-values, or read every row as a check-in with "
                 "--state-column none"
             )
 
     def intervals(self, rows: pl.DataFrame, findings: list[Finding]) -> pl.DataFrame:
-        """Events as intervals; check-ins if there are beginnings only."""
+        """Events as intervals, or as check-ins if no event means unavailable."""
         begin, end = ([word for word, on in self.means.items() if on is side] for side in (True, False))
         column = f"the column {shown(self.column)!r}"
         if not end:
-            text = f"{column} has beginnings only ({some(begin)}); each row was read as a check-in"
+            text = f"{column} has only words that mean available ({some(begin)}); each row was read as a check-in"
             findings.append(Finding("events", len(rows), text))
             return rows.filter("on").drop("on", "unmet")
         text = f"{column} was read as events: {some(begin)} begins and {some(end)} ends an interval"
@@ -125,12 +129,12 @@ class Words:
 
 
 def intervals(rows: pl.DataFrame, first: int, last: int, findings: list[Finding]) -> pl.DataFrame:
-    """Events (client, start, on, unmet) as intervals (client, start, end): from each beginning to the next event.
+    """Events (client, start, on, unmet) as intervals (client, start, end): from each `on` to the client's next event.
 
-    A client whose first event is an end was available since the log began, unless a requirement is unmet there; one
-    whose last is a beginning still is.
+    A client whose first event says unavailable was available since the log began, unless a requirement is unmet there.
+    A client whose last event says available is available until the log ends.
     """
-    after = last + 1  # the last moment of the log belongs to it
+    after = last + 1  # so that intervals include the last moment of the log
     rows = rows.sort("client", "start", maintain_order=True)
     rows = rows.with_columns(
         end=pl.col("start").shift(-1).over("client"),
@@ -144,7 +148,7 @@ def intervals(rows: pl.DataFrame, first: int, last: int, findings: list[Finding]
         text = f"{counted(still, 'interval')} still open when the log ends; counted until then"
         findings.append(Finding("open intervals", still, text))
     if len(before):
-        text = f"{counted(len(before), 'client')} whose first event is an end; counted as available since the log began"
+        text = f"{counted(len(before), 'client')} whose first event ends an interval; counted as begun with the log"
         findings.append(Finding("begun before", len(before), text))
     columns = ["row", "client", "start", "end"]
     early = before.with_columns(end=pl.col("start"), start=pl.lit(first, dtype=pl.Int64)).select(columns)
@@ -153,7 +157,7 @@ def intervals(rows: pl.DataFrame, first: int, last: int, findings: list[Finding]
 
 
 def closed(rows: pl.DataFrame, after: int, findings: list[Finding]) -> pl.DataFrame:
-    """Intervals without an end last until the client's next interval, or until `after`, when the log has ended."""
+    """Gives intervals without an end the beginning of the client's next interval, or `after`, the end of the log."""
     n = rows["end"].null_count()
     if not n:
         return rows

@@ -1,4 +1,4 @@
-"""Reading files in a stream: first lines, whole tables and batches of them; what a reader says becomes one line."""
+"""Reads files in a stream: first lines, tables, and batches of rows; errors of readers become one-line messages."""
 
 import contextlib
 import gzip
@@ -22,12 +22,12 @@ class Unquoted(UserError):
 
 
 def be_text(path: Path) -> None:
-    """Refuse what is no text, or text of another encoding, before it shows up as odd characters."""
-    if path.suffix == ".zst":
-        first_lines(path, 1)  # the reader of such files refuses what is not compressed
+    """Refuse a file that is not text, or that is in UTF-16."""
+    if path.suffix.lower() == ".zst":
+        first_lines(path, 1)  # fails if the file is not compressed
         return
     with _opened(path) as raw:
-        first = raw.read(4096).split(b"\n")[0]  # zeros further down are rows that a crash left behind
+        first = raw.read(4096).split(b"\n")[0]  # zero bytes in later lines are damaged rows, which are left out
     zeros = max(first[::2].count(0), first[1::2].count(0))
     if first.startswith((b"\xff\xfe", b"\xfe\xff")) or zeros > len(first) / 4:
         raise UserError(f"{path}: is UTF-16 text; save it as UTF-8")
@@ -38,7 +38,7 @@ def be_text(path: Path) -> None:
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[BinaryIO]:
     try:
-        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as raw:
+        with gzip.open(path, "rb") if path.suffix.lower() == ".gz" else path.open("rb") as raw:
             yield cast(BinaryIO, raw)
     except (OSError, EOFError, zlib.error) as error:
         raise UserError(f"{path}: cannot be read ({said_by(error)})") from None
@@ -46,7 +46,7 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
 
 def first_lines(path: Path, n: int) -> list[str]:
     """The first n lines of a text file, compressed or not."""
-    if path.suffix == ".zst":
+    if path.suffix.lower() == ".zst":
         lines = pl.scan_csv(
             path,
             has_header=False,
@@ -69,7 +69,7 @@ def first_lines(path: Path, n: int) -> list[str]:
 
 
 def collected(frame: pl.LazyFrame, path: Path) -> pl.DataFrame:
-    """The table, read in a stream; what the reader cannot read is the user's to know."""
+    """The table, read in a stream; a file that cannot be read is a UserError."""
     with said_plainly(path):
         return frame.collect(engine="streaming")
 
@@ -91,9 +91,9 @@ def batches(frame: pl.LazyFrame, path: Path, size: int) -> Iterator[pl.DataFrame
 
 @contextlib.contextmanager
 def said_plainly(path: Path) -> Iterator[None]:
-    """What polars says of a file that it cannot read becomes one line, a panic included."""
+    """Turns errors and panics of polars about a file that it cannot read into a UserError of one line."""
     try:
-        with stderr_silenced() if path.suffix in (".parquet", ".pq", ".zst") else contextlib.nullcontext():
+        with stderr_silenced() if path.suffix.lower() in (".parquet", ".pq", ".zst") else contextlib.nullcontext():
             yield
     except pl.exceptions.PanicException:
         raise UserError(f"{path}: cannot be read (it is damaged, or a part of it is missing)") from None
@@ -103,6 +103,6 @@ def said_plainly(path: Path) -> Iterator[None]:
 
 
 def said_by(error: Exception) -> str:
-    """The first line of what a reader says of a file, in printable words."""
+    """The first line of an error's message, with printable characters only."""
     said = (str(error).strip().splitlines() or [type(error).__name__])[0]
     return "it is not UTF-8; save it as UTF-8" if "utf-8" in said.lower() else shown(said)

@@ -1,7 +1,7 @@
-"""Logs as tables: which columns there are, and every row as text, number or date, with what was wrong with it.
+"""Opens logs as tables: finds the columns that are needed, and marks rows that are broken.
 
-CSV and JSON lines are read as text and parquet as it is, all of them in a stream; nothing is converted here, so that
-nothing can be lost on the way.
+CSV and JSON lines are read as text, parquet with the types that it has. All are read in a stream. Values are converted
+later, so that a value that cannot be converted can still be quoted.
 """
 
 import csv
@@ -19,28 +19,28 @@ from fedawe.audit.logs.states import state_column
 from fedawe.audit.logs.streams import Unquoted, be_text, collected, first_lines, said_plainly
 from fedawe.core.errors import UserError
 
-BEYOND = "\x00beyond"  # holds the first field beyond the header's, where a line has too many
+BEYOND = "\x00beyond"  # an extra column: the first surplus field of a line that has more fields than the header
 LINE = "\x00line"
 ROW = "\x00row"
 SEPARATORS = (",", ";", "\t", "|")
 MOST_COLUMNS = 10_000
 HEADER = 2**20  # characters of a first line
-SAMPLE = 1000  # rows by whose words a column of states is recognised
-MET = ("1", "true", "yes", "y", "t", "on")  # what a column of --require says where it is met
+SAMPLE = 1000  # first rows, whose words decide which column has states
+MET = ("1", "true", "yes", "y", "t", "on")  # values of a column of --require that meet the requirement
 
 
 @dataclass(frozen=True)
 class Columns:
-    """How the columns of a log are called; fields within fields are written with dots, as in detail.clientId."""
+    """The names of the columns of a log; nested fields are written with dots, as in detail.clientId."""
 
     client: str = "client"
     timestamp: str = "timestamp"
     start: str = "start"
     end: str = "end"
-    state: str | None = None  # None: found by its words; "none": there is none
-    on: tuple[str, ...] = ()  # words of the column of states that mean available; none: those of states.py
+    state: str | None = None  # None: recognised by its words; "none": there is no such column
+    on: tuple[str, ...] = ()  # words in the column of states that mean available; empty: those of states.py
     off: tuple[str, ...] = ()
-    require: tuple[str, ...] = ()  # columns that must say yes for a row to count
+    require: tuple[str, ...] = ()  # columns that must have a value of MET for a row to count
 
     def found(self, names: Sequence[str], path: Path) -> tuple[str, ...]:
         """(client, timestamp) or (client, start, end), whichever the table has."""
@@ -52,14 +52,14 @@ class Columns:
                 return wanted
         raise UserError(
             f"{path}: expected the columns {self.client}, {self.timestamp} or {self.client}, {self.start}, {self.end}; "
-            f"found {_listed(names)}; say which are meant with --client-column, --timestamp-column, --start-column, "
+            f"found {_listed(names)}; give their names with --client-column, --timestamp-column, --start-column, "
             "--end-column"
         )
 
     def states(
         self, names: Sequence[str], used: tuple[str, ...], samples: Mapping[str, list[str]], path: Path
     ) -> str | None:
-        """The column of states of a log with one time a row, if it has one."""
+        """The column of states, if the log has one; only logs with one time per row can have one."""
         if self.state == "none" or (len(used) == 3 and self.state is None):
             return None
         if self.state is not None:
@@ -78,8 +78,11 @@ def _listed(names: Sequence[str]) -> str:
 
 @dataclass(frozen=True)
 class Table:
-    """A log to be read: columns row (from 1), client (text), broken (why, or null), one or two columns of times, and
-    perhaps state (text) and unmet (whether a requirement is not met)."""
+    """A log to be read.
+
+    Its columns are row (from 1), client (text), broken (the reason, or null), one or two columns of times, and
+    perhaps state (text) and unmet (whether a requirement is not met).
+    """
 
     frame: pl.LazyFrame
     times: tuple[Literal["start"]] | tuple[Literal["start"], Literal["end"]]
@@ -100,7 +103,7 @@ def open_table(path: Path, columns: Columns) -> Table:
 
 
 def header(path: Path, complete: Callable[[set[str]], bool]) -> tuple[list[str], str]:
-    """The columns of a CSV and what separates them: the first that makes them complete, else the comma."""
+    """The columns of a CSV and their separator: the first for which `complete(columns)` is true, else the comma."""
     first = (first_lines(path, 1) or [""])[0]
     if len(first) > HEADER or max(map(first.count, SEPARATORS)) >= MOST_COLUMNS:
         raise UserError(f"{path}: the first line has more than {MOST_COLUMNS:,} columns; keep those of the log")
@@ -119,7 +122,7 @@ def _table(
     columns: Columns,
     findings: tuple[Finding, ...] = (),
 ) -> Table:
-    """The columns that are used, under our names; `fields` gives those of the file."""
+    """The table of the columns that are used, under the names of `Table`; `fields` has the columns of the file."""
     times: Any = ("start", "end") if len(used) == 3 else ("start",)
     made = {name: fields[column] for name, column in zip(times, used[1:], strict=True)}
     if state is not None:
@@ -155,14 +158,14 @@ def _csv(path: Path, columns: Columns) -> Table:
     findings: tuple[Finding, ...] = ()
     if _quotes_are_broken(frame, used, path):
         frame = _csv_frame(path, schema, separator, None)
-        findings += (Finding("quotes", 1, "quotation marks do not match; they were read as letters"),)
+        findings += (Finding("quotes", 1, "quotation marks do not match; they were read as ordinary characters"),)
     sample = collected(frame.head(SAMPLE), path)
     words = {name: sample[name].drop_nulls().unique().to_list() for name in schema if not name.startswith("\x00")}
     state = columns.states(names, used, words, path)
     rest = pl.all_horizontal(pl.col(name).is_null() for name in list(schema)[1:])
     many, few = (
         pl.lit(f"with more than {len(names)} fields"),
-        pl.lit(f"with fewer than {len(used)} fields, or nothing in them"),
+        pl.lit(f"with fewer than {len(used)} fields, or with empty fields"),
     )
     broken = pl.when(pl.col(BEYOND).is_not_null()).then(many).when(rest).then(few)
     empty = pl.all_horizontal(pl.col(name).is_null() for name in schema)
@@ -188,7 +191,7 @@ def _csv_frame(path: Path, schema: Mapping[str, type[pl.String]], separator: str
 
 
 def _quotes_are_broken(frame: pl.LazyFrame, used: tuple[str, ...], path: Path) -> bool:
-    """A quotation mark that nobody closes swallows the lines that follow, or the whole file."""
+    """Whether a quotation mark is never closed, so that the lines that follow it are read as one field."""
     swallowed = pl.any_horizontal(pl.col(name).str.contains("\n", literal=True) for name in used)
     try:
         return bool(collected(frame.select(swallowed.any()), path).item())
@@ -215,7 +218,7 @@ def _json_lines(path: Path, columns: Columns) -> Table:
     names = list(words)
     if not names:
         raise UserError(f"{path}: none of the first lines is a JSON object")
-    used = columns.found([*names, *(name for found in objects for name in found)], path)
+    used = columns.found(list(dict.fromkeys([*names, *(name for found in objects for name in found)])), path)
     for name in used:
         inner = [other for other in names if other.startswith(f"{name}.")]
         if inner and name not in names:
@@ -229,7 +232,7 @@ def _json_lines(path: Path, columns: Columns) -> Table:
         path,
         has_header=False,
         schema={LINE: pl.String},
-        separator="\x01",  # never part of JSON text, so that a line is a field
+        separator="\x01",  # never part of JSON text, so that a whole line is one field
         quote_char=None,
         truncate_ragged_lines=True,
         encoding="utf8-lossy",
@@ -237,7 +240,7 @@ def _json_lines(path: Path, columns: Columns) -> Table:
         row_index_offset=1,
         glob=False,
     )
-    whole = {name for found in objects for name in found}  # a name with a dot of its own is no path
+    whole = {name for found in objects for name in found}  # names that may have a dot themselves and are no paths
     fields = {
         name: pl.col(LINE).str.json_path_match(
             "$" + "".join(f"[{json.dumps(part)}]" for part in ([name] if name in whole else name.split(".")))
@@ -258,7 +261,7 @@ def _json_lines(path: Path, columns: Columns) -> Table:
 
 
 def _flattened(found: Mapping[str, Any], before: str = "") -> dict[str, Any]:
-    """Fields within fields by their paths; lists are values."""
+    """The object with nested fields under their paths, as in a.b; lists are values."""
     out: dict[str, Any] = {}
     for name, value in found.items():
         if isinstance(value, dict) and value:
@@ -273,7 +276,7 @@ def _written(value: Any) -> str:
 
 
 def typed(frame: pl.LazyFrame, columns: Columns, path: Path) -> Table:
-    """A table whose columns have types: parquet, or what a query gives."""
+    """A table whose columns have types: parquet, or the result of a query."""
     with said_plainly(path):
         schema = frame.collect_schema()
     fields: dict[str, pl.Expr] = {}

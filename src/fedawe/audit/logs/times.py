@@ -1,4 +1,4 @@
-"""Times as logs write them, as microseconds since 1970 in UTC (or since the log's own zero)."""
+"""Converts times of logs to microseconds since 1970 in UTC, or since the beginning of the log."""
 
 import contextlib
 import math
@@ -13,9 +13,9 @@ from fedawe.audit.logs.findings import Finding, counted, shown, some
 from fedawe.core.errors import UserError
 
 OFFSET = r"(?:[Zz]|UTC|GMT|[+-]\d{2}(?::?\d{2})?)"
-EARLIEST, LATEST = 946684800, 4102444800  # 2000-01-01 and 2100-01-01: a clock outside was not set
-RELATIVE = 1e8  # seconds; numbers below are no date since 1970 but time since the log began
-UNITS = (  # by the size of what they give for today: from which number on, and how many microseconds one is
+EARLIEST, LATEST = 946684800, 4102444800  # 2000-01-01 and 2100-01-01: dates outside come from a clock that was not set
+RELATIVE = 1e8  # seconds; smaller numbers count from the beginning of the log, not from 1970
+UNITS = (  # units of dates since 1970: the smallest number that is read in the unit, and its length in microseconds
     ("seconds", RELATIVE, 1e6),
     ("milliseconds", 1e11, 1e3),
     ("microseconds", 1e14, 1.0),
@@ -25,27 +25,27 @@ LARGEST = 1e21
 NAMED = {"seconds": 1e6, "milliseconds": 1e3, "microseconds": 1.0, "nanoseconds": 1e-3}  # --time-unit, in microseconds
 NAMED |= {"minutes": 60e6, "hours": 3600e6, "days": 86400e6, "excel": 86400e6}
 EXCEL = 25569  # the day 1970-01-01 in spreadsheets
-LONGEST = 400 * 86400  # seconds since the log began; a longer log is rather in another unit
-EMPTY = ("", "null", "none", "nan", "nat", "-", "n/a", "open")  # what stands for an end that is not known yet
+LONGEST = 400 * 86400  # seconds since the log began; larger numbers are probably in another unit
+EMPTY = ("", "null", "none", "nan", "nat", "-", "n/a", "open")  # values of an end that is not known yet
 FAR = 221845392000 * 1_000_000  # the year 9000 in microseconds: databases write 9999-12-31 for "not yet"
 
 
 @dataclass
 class Times:
-    """Reads the columns of times of one log, batch by batch, and keeps count of what it met."""
+    """Reads the columns of times of one log, batch by batch, and counts cases that are worth a finding."""
 
-    timezone: str | None  # of times that do not say theirs; None: UTC, and say so
+    timezone: str | None  # of times without an offset; None: UTC, with a finding
     format: str | None  # of times that are not ISO 8601
     path: Path
-    unit: str | None = None  # of times that are numbers; None: told by their size
-    relative: bool = False  # whether times count from the log's own zero
+    unit: str | None = None  # of times that are numbers; None: inferred from their size
+    relative: bool = False  # whether times count from the beginning of the log
     counts: Counter[str] = field(default_factory=Counter)
-    _main: int | None = None  # which of UNITS most numbers of the first batch are in
-    _odd: dict[str, set[str]] = field(default_factory=dict)  # other unit -> whose
+    _main: int | None = None  # the index in UNITS of the unit of most numbers in the first batch
+    _odd: dict[str, set[str]] = field(default_factory=dict)  # another unit -> the clients with times in it
 
     @property
     def zone(self) -> str:
-        """Where times are that do not say."""
+        """The time zone of times without an offset."""
         return self.timezone or "UTC"
 
     def raw(self, name: str, dtype: pl.DataType, called: str) -> list[pl.Expr]:
@@ -69,7 +69,7 @@ class Times:
             local = column.cast(pl.Datetime("us"))
         else:
             raise UserError(f"{self.path}: the column {called!r} is {dtype}; expected dates and times, text or numbers")
-        if self.unit == "excel":  # dates and times by a clock on the wall, as if they were written out
+        if self.unit == "excel":  # local dates and times, handled like text without an offset
             days = pl.when(number.is_between(1, 1e6)).then(number)
             since = ((days - EXCEL) * NAMED["excel"] / 1e3).round().cast(pl.Int64, strict=False) * 1000
             local, number = pl.coalesce(local, since.cast(pl.Datetime("us"))), none.cast(pl.Float64)
@@ -100,7 +100,7 @@ class Times:
         return local, offset.cast(pl.Int64)
 
     def settle(self, table: pl.DataFrame, names: tuple[str, ...]) -> pl.DataFrame:
-        """Each column of times as microseconds, null where it cannot be read; `skipped` where it never happened."""
+        """Each column of times in microseconds, null if unreadable; `skipped` marks times that never happened."""
         self._look_at_numbers(table, names)
         table = table.with_columns(skipped=pl.lit(False))
         for name in names:
@@ -115,7 +115,7 @@ class Times:
             twice = pl.col("naive") & (pl.col("first") != pl.col("last"))
             self.counts["ambiguous"] += int(table.select(twice.sum()).item())
             number, meant = self._microseconds(pl.col(f"{name}_number")), pl.col("first")
-            if name == "end":  # the first of two that is after the beginning, if there is one
+            if name == "end":  # of two possible times, the first that is after the start, if there is one
                 meant = pl.when(pl.col("first") > pl.col("start")).then("first").otherwise("last")
             said = local.dt.epoch("us") - offset * 1_000_000
             table = table.with_columns(
@@ -128,7 +128,7 @@ class Times:
         return _microseconds(number, None if self.unit is None else NAMED[self.unit])
 
     def _look_at_numbers(self, table: pl.DataFrame, names: tuple[str, ...]) -> None:
-        """Whether they count from the log's own zero, and in which unit each is, judged by its size."""
+        """Decide whether numbers count from the beginning of the log, and the unit of each, by their size."""
         numbers = table[f"{names[0]}_number"].drop_nulls()
         if not len(numbers):
             return
@@ -139,7 +139,7 @@ class Times:
             dated = table[f"{names[0]}_local"].null_count() < len(table)
             self.relative = not dated and size < RELATIVE
             if not dated and self.unit is None:
-                self._be_clear(numbers, size)
+                self._refuse_ambiguous(numbers, size)
             self._main = sum(size >= bound for _, bound, _ in UNITS[1:])
         if self.unit is not None or self.relative:
             return
@@ -152,8 +152,8 @@ class Times:
                 self.counts[other] += len(odd)
                 self._odd.setdefault(other, set()).update(odd["client"].cast(pl.String).drop_nulls().unique())
 
-    def _be_clear(self, numbers: pl.Series, size: float) -> None:
-        """Refuse numbers of which one cannot tell what they count; `size` is that of most of them."""
+    def _refuse_ambiguous(self, numbers: pl.Series, size: float) -> None:
+        """Refuse numbers whose unit is ambiguous; `size` is their median in seconds."""
         if self.relative and _like_dates(numbers):
             raise UserError(
                 f"{self.path}: times such as {numbers[0]:.0f} look like dates written as numbers; say so with "
@@ -170,27 +170,30 @@ class Times:
         said = f"{self.path}: times from {low:.15g} to {high:.15g}"
         if self.relative and could and low > high - low:
             ways = ", ".join(f"--time-unit {unit}" for unit in could)
-            raise UserError(f"{said} may be dates in another unit ({ways}), or --time-unit seconds since the log began")
+            raise UserError(
+                f"{said} may be dates in another unit ({ways}) or seconds since the log began (--time-unit seconds); "
+                "say which"
+            )
         if (self.relative and high > LONGEST) or (not self.relative and size < EARLIEST):
             raise UserError(
-                f"{said}: as seconds since the log began these are {high / 86400:,.0f} days, and no dates; say what "
-                "they count with --time-unit milliseconds, or --time-unit seconds"
+                f"{said}: as seconds since the log began these are {high / 86400:,.0f} days, and they are not dates; "
+                "give their unit with --time-unit milliseconds, or --time-unit seconds"
             )
 
     def findings(self) -> list[Finding]:
-        """What is to be known of the times that were read."""
+        """The findings about the times that were read."""
         out, n = [], self.counts
         if n["numbers"]:
             word, since = UNITS[self._main or 0][0], "the log began" if self.relative else "1970 (UTC)"
-            word, way = (word, "; --time-unit says otherwise") if self.unit is None else (self.unit, "")
+            word, way = (word, "; if that is wrong, use --time-unit") if self.unit is None else (self.unit, "")
             text = f"times that are numbers were read as {word} since {since}{way}"
             out.append(Finding("numeric times", n["numbers"], text))
         for other, whose in self._odd.items():
-            most = f"where most are in {UNITS[self._main or 0][0]} (of {some(sorted(whose))})"
-            text = f"{counted(n[other], 'row')} with times in {other} by their size, {most}; each was read by its own"
+            most = f"while most are in {UNITS[self._main or 0][0]} (of {some(sorted(whose))})"
+            text = f"{counted(n[other], 'row')} with times in {other}, {most}; each was read in the unit of its size"
             out.append(Finding("mixed units", n[other], text))
         if n["naive"] and self.timezone is None:
-            text = f"{counted(n['naive'], 'time')} without a time zone, read as UTC; --timezone says which it is"
+            text = f"{counted(n['naive'], 'time')} without a time zone, read as UTC; if that is wrong, use --timezone"
             out.append(Finding("time zone", n["naive"], text))
         if n["naive"] and n["zoned"]:
             without = f"without one ({n['naive']:,}, read as {self.zone})"
@@ -211,12 +214,12 @@ def _microseconds(number: pl.Expr, unit: float | None) -> pl.Expr:
 
 
 def _like_dates(numbers: pl.Series) -> bool:
-    """Whether all of them are 20000101 to 21001231."""
+    """Whether all numbers are between 20000101 and 21001231."""
     return bool(numbers.drop_nulls().is_between(20000101, 21001231).all())
 
 
 def moment(text: str, flag: str, timezone: str) -> tuple[float, bool]:
-    """A date and time as seconds since 1970, or a number of seconds; and whether it was a date."""
+    """A date and time as seconds since 1970, or a number of seconds as it is; and whether the text was a date."""
     found = moments([text], timezone)[text]
     if found is None:
         raise UserError(
@@ -226,7 +229,7 @@ def moment(text: str, flag: str, timezone: str) -> tuple[float, bool]:
 
 
 def moments(texts: Iterable[str], timezone: str) -> dict[str, tuple[float, bool] | None]:
-    """Many of them at once; None where one cannot be read."""
+    """Like `moment` for many texts at once, with None for a text that cannot be read."""
     found: dict[str, tuple[float, bool] | None] = dict.fromkeys(texts)
     for text in found:
         with contextlib.suppress(ValueError):

@@ -1,4 +1,4 @@
-"""Traces as logs: their names, their clock, and parts of them."""
+"""Reads traces as logs, with names of clients and a clock, and takes parts of them."""
 
 import math
 from dataclasses import replace
@@ -52,7 +52,7 @@ def from_trace(path: Path, round_length: str | None, timezone: str | None) -> Lo
 
 
 def part_of(log: Log, path: Path, since: str | None, until: str | None) -> Log:
-    """The rounds of a trace that begin in that time."""
+    """The rounds of a trace that begin from `since` on and before `until`."""
     if since is None and until is None:
         return log
     if log.clock is None:
@@ -64,11 +64,13 @@ def part_of(log: Log, path: Path, since: str | None, until: str | None) -> Log:
     kept &= begins >= (-math.inf if span.since is None else span.since)
     kept &= begins < (math.inf if span.until is None else span.until)
     if not kept.any():
-        raise UserError(f"{path}: no round begins in that time; the first begins {clock.when(0)}")
+        raise UserError(f"{path}: no round begins between --since and --until; the first begins {clock.when(0)}")
     first = int(kept.argmax())
     if clock.start is None and first * clock.round_seconds % 86400:
-        raise UserError(f"{path}: its times count from the beginning; --since must be whole days (of 86400 seconds)")
-    text = f"{kept.sum():,} of {trace.rounds:,} rounds begin in the time asked for"
+        raise UserError(
+            f"{path}: times count from the beginning of the log; --since must be whole days (of 86400 seconds)"
+        )
+    text = f"{kept.sum():,} of {trace.rounds:,} rounds begin between --since and --until"
     return replace(log.rounds(first, first + int(kept.sum())), findings=(Finding("cut", trace.rounds, text),))
 
 
@@ -82,7 +84,7 @@ def _repeats_of(path: Path, arrays: dict[str, Any], m: int) -> npt.NDArray[np.in
 
 
 def _clock_of(path: Path, arrays: dict[str, Any], timezone: str | None) -> Clock:
-    """When the rounds of a trace were, as its file says."""
+    """The clock of a trace, as its file says."""
     try:
         length = float(arrays["round_seconds"])
         start = float(arrays["start"]) if "start" in arrays else None

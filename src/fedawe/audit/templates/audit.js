@@ -1,5 +1,5 @@
 "use strict";
-// Draws the figures. All numbers come ready-made in the element #data.
+// Draws the figures. All numbers are in the element #data.
 (() => {
   const { algorithms, figures } = JSON.parse(document.getElementById("data").textContent);
   const root = document.documentElement;
@@ -25,11 +25,11 @@
     ...more,
   });
   const CONFIG = { responsive: true, displayModeBar: false };
-  const PALETTE = ["#d55e00", "#0072b2", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f", "#8c564b"]; // told apart by all eyes
+  const PALETTE = ["#d55e00", "#0072b2", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f", "#8c564b"]; // for colour-blind readers too
 
   const histogram = (bins, title, scale) => bins && {
     data: [{
-      // Bins of several rounds share their percents among them: else the first of them would stand out.
+      // The share of a bin is divided by its number of rounds, so that wide bins are not taller for their width.
       type: "bar", y: bins.share.map((share, n) => share / (bins.to[n] + 1 - bins.from[n])), marker: { color: css("--accent") },
       x: bins.from.map((a, n) => (a + bins.to[n] + 1) / 2), width: bins.from.map((a, n) => bins.to[n] + 1 - a),
       customdata: bins.from.map((a, n) => [a === bins.to[n] ? `${a}` : `${a} to ${bins.to[n]}`, bins.share[n]]),
