@@ -311,7 +311,7 @@ def test_other_versions_are_refused_and_other_processors_are_told_of(kept, monke
     there["processor"] = "abacus"
     start()
     assert len(told) == 1
-    assert "the last bits of a result then depend on who trained whom" in told[0]
+    assert "the last bits of a result then depend on which node trained which client" in told[0]
     there["torch"] = "0.4"
     with pytest.raises(fedawe.UserError, match=r"a node of the cluster has torch 0\.4, this machine \d"):
         start()
@@ -331,7 +331,9 @@ def test_a_cluster_that_cannot_start_workers_is_given_up(kept, monkeypatch):
         kept.actors._started("call")
     assert len(started) == 6
     kept.actors.starting["call"] = "an actor"
-    with pytest.raises(fedawe.UserError, match=r"is fedawe on all nodes\? Ray says: No module named 'fedawe'"):
+    with pytest.raises(
+        fedawe.UserError, match=r"is fedawe installed on all nodes\? Ray says: No module named 'fedawe'"
+    ):
         kept.actors._started("call")
 
 
@@ -341,7 +343,7 @@ def test_a_cluster_without_a_free_core_is_not_waited_for_for_ever(cluster, monke
     engine.actors.kind = engine.actors.kind.options(num_cpus=64)
     engine.actors.close()
     engine.actors._start()
-    with pytest.raises(fedawe.UserError, match="no core of the Ray cluster came free in 1 s"):
+    with pytest.raises(fedawe.UserError, match="no core of the Ray cluster became free in 1 s"):
         outcome(small(), engine)
     engine.close()
 
@@ -567,7 +569,7 @@ def test_a_ray_on_this_machine_is_found_if_it_still_answers(private, nodes, monk
 
 def test_a_connection_that_is_lost_is_no_bug_of_ours(cluster, nodes):
     with (
-        pytest.raises(fedawe.UserError, match=r"connection to Ray is lost .* goes on from the last checkpoint"),
+        pytest.raises(fedawe.UserError, match=r"connection to Ray is lost .* continues from the last checkpoint"),
         RayCluster(),
     ):
         raise ConnectionError("Client is shutting down.")
