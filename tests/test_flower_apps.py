@@ -163,7 +163,7 @@ def test_replay_tells_another_model_from_this_one(tmp_path: Path) -> None:
     on = np.load(tmp_path / "traces" / "seed-0.npz")["on"]
     on[1, 2] = False
     np.savez(tmp_path / "traces" / "seed-0.npz", on=on)
-    with pytest.raises(UserError, match="arrives elsewhere"):
+    with pytest.raises(UserError, match="arrives at another model"):
         main(str(tmp_path))
 
 
@@ -191,7 +191,7 @@ def test_a_federation_that_goes_on_is_not_compared_with_the_model_that_it_had(tm
 def test_a_run_of_the_simulator_is_no_federation(tmp_path: Path) -> None:
     parse(["run", "--algorithms", "fedavg", "--rounds", "2", "--seeds", "0", "--out", str(tmp_path / "run")]).run()
     for client in (None, f"{__name__}:CLIENT"):
-        with pytest.raises(UserError, match="is a run of the simulator; expected the folder of a federation"):
+        with pytest.raises(UserError, match="holds a run of the simulator; expected the folder of a federation"):
             main(str(tmp_path / "run"), client)
 
 

@@ -144,7 +144,7 @@ def test_a_busy_or_impossible_port_is_refused(tmp_path: Path) -> None:
         other.bind(("127.0.0.1", 0))
         other.listen()
         port = other.getsockname()[1]
-        with pytest.raises(UserError, match=f"port {port} cannot be had"):
+        with pytest.raises(UserError, match=f"port {port} cannot be used"):
             Federation(1, tmp_path, port=port)
     with pytest.raises(UserError, match="port is 70000; expected a whole number from 1 to 65535"):
         Federation(1, tmp_path, port=70000)

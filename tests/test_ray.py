@@ -542,7 +542,7 @@ def test_ray_is_imported_only_when_it_is_used_and_a_mistake_is_one_line():
 
 @pytest.mark.parametrize("engine", ["ray:", "ray:6379", "ray:head", "ray://", "ray:head:port", "ray:[::1]:99999999"])
 def test_what_is_no_address_is_refused(engine):
-    with pytest.raises(fedawe.UserError, match=r"no (Ray answers at|address of a Ray cluster; expected)"):
+    with pytest.raises(fedawe.UserError, match=r"(no Ray answers at|not the address of a Ray cluster; expected)"):
         Execution(engine=engine).check()
 
 

@@ -1,4 +1,4 @@
-"""How a federation is run: everything that is not the algorithm, and how a configuration says it."""
+"""The options of a federation, apart from the algorithm, and their names in a run configuration."""
 
 import math
 from collections.abc import Mapping
@@ -14,22 +14,23 @@ Identity = Literal["node", "client-id"]
 
 @dataclass(frozen=True, kw_only=True)
 class Rules:
-    """How a federation is run. For every option, zero means that there is no limit.
+    """The options of a federation. For limits, zero means that there is none.
 
     clients         m, the number of clients
-    quorum          a round ends as soon as this many valid replies are in; 0: when every client that is waited for has
-                    answered
-    out             folder for checkpoint, trace, record and model; None keeps nothing, so that nothing can be resumed
-    identity        "node": a Flower node is a client, numbered in the order of arrival; "client-id": a node says which
-                    client it is
-    authenticated   the SuperLink requires authentication: a client belongs for ever to the node that first claimed it
+    quorum          a round ends as soon as this many valid replies have arrived; 0: when every client that is waited
+                    for has answered
+    out             folder for checkpoint, trace, record and model; None: nothing is kept and nothing can be resumed
+    identity        "node": each Flower node is a client, numbered in the order of arrival; "client-id": a node says
+                    which client it is
+    authenticated   the SuperLink requires authentication: a client belongs permanently to the key that first claimed it
     max_norm        largest norm of an innovation
-    max_statistics  how many times as large as the server's a client's running statistics may be
-    max_versions    how many models of clients (or their innovations, for MIFA and FedVARP) are held in memory
+    max_statistics  limit on a client's running statistics, as a multiple of the server's
+    max_versions    how many of the clients' models (for MIFA and FedVARP, innovations) are held in memory; the others
+                    are on disk
     evaluate        send the model to the clients for evaluation after every round
-    groups          a CSV with the columns `client` and `group`: what clients say of the model is also averaged by group
-    weighted_by     the metric that says how many samples a client has, for the mean of the clients' metrics
-    arrays_key, config_key   what the records of a message are called
+    groups          a CSV with the columns `client` and `group`; the metrics of evaluations are also averaged by group
+    weighted_by     the metric that contains a client's number of samples; it weights the mean of the clients' metrics
+    arrays_key, config_key   the names of the records in a message
     """
 
     clients: int
@@ -70,11 +71,11 @@ class Rules:
 
     @property
     def folder(self) -> Path | None:
-        """Where everything is kept."""
+        """The absolute path of `out`, or None."""
         return None if self.out is None else Path(self.out).expanduser().absolute()
 
 
-# What an app's run configuration may say; the rest is for Python.
+# The options that a run configuration may contain; the others can be given in Python only.
 CONFIGURED = (
     "clients", "quorum", "out", "authenticated", "max_norm", "max_statistics", "max_versions", "evaluate",
     "groups",
@@ -82,13 +83,13 @@ CONFIGURED = (
 
 
 def options_from(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that an app's run configuration has, in Flower's kebab-case."""
+    """The options in an app's run configuration, where their names have dashes."""
     said = {name: config[name.replace("_", "-")] for name in CONFIGURED if name.replace("_", "-") in config}
     return {name: None if value == "" and name in ("out", "groups") else value for name, value in said.items()}
 
 
 def checked_rules(said: Mapping[str, Any]) -> Rules:
-    """The rules; an unknown option is refused by name."""
+    """The options as `Rules`; refuses unknown ones."""
     known = [field.name for field in fields(Rules)]
     unknown = sorted(set(said) - set(known))
     if unknown:
