@@ -202,7 +202,7 @@ def followed(tmp_path: Path, ends: list[tuple[str, int]]) -> tuple[str, Path]:
 def test_losses_count_only_while_no_round_completes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ends = [("died", 1)] * 20 + [("lost", 0)] * 4 + [("died", 2)] + [("lost", 0)] * 4 + [("finished:completed", 1)]
     assert followed(tmp_path, ends)[0] == "finished:completed"
-    assert "the server app ended; going on from round 2\n" in capsys.readouterr().out
+    assert "the server app ended; continuing with round 2\n" in capsys.readouterr().out
 
 
 def test_giving_up_says_why(tmp_path: Path) -> None:

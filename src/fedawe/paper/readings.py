@@ -18,14 +18,14 @@ class Readings:
 
     clip: Clip = "update"
     """update: the averaged update is clipped to norm 0.5 (the authors' code); gradient: every stochastic gradient is
-    (their text); none"""
+    clipped (their text); none: no clipping"""
     clip_whom: Whom = "fedawe"
-    """only FedAWE (the authors' code), or all"""
+    """which algorithms are clipped: only FedAWE (the authors' code), or all"""
     evaluate: Evaluate = "mean"
-    """mean: each method's own model, x-bar for FedAWE; latest: the last aggregate for all; received: for all the mean
-    of the models that clients received last, which x-bar is"""
+    """which model is evaluated. mean: each algorithm's own model, x-bar for FedAWE; latest: the last aggregate;
+    received: the mean over all clients of the models that they received last (for FedAWE, this is x-bar)"""
     augment: Annotated[Crops | None, hint, one_of(Crops)] = None
-    """random crops of each image (text) or of a batch alike (code) (default: image for paper, none for the others)"""
+    """random crops: for each image (text), or the same for a batch (code) (default: image for paper, else none)"""
     rates: Annotated[RateKind | None, hint, one_of(RateKind)] = None
     """learning rates: paper (its table 7), equal (the same for all algorithms), or tuned (found by search for each)
     (default: paper for paper, equal for the others)"""
@@ -33,7 +33,7 @@ class Readings:
 
 @dataclass(frozen=True)
 class Only:
-    """The part of an item to make; everything where nothing is named."""
+    """The parts of an item to make; by default all."""
 
     datasets: Names = ()
     """only these of the preset's data sets, as in svhn"""
