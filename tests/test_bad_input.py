@@ -109,6 +109,7 @@ COMMANDS = [  # (arguments, what the line must say)
     ("trace draw x.txt", "x.txt: a trace is written as .npz or .csv"),
     ("trace draw x.npz --rounds 0", "rounds must be a whole number from 1, not 0"),
     ("trace draw x.npz --p 0.1 0.2", "p has 2 numbers for 100 clients"),
+    ("trace draw x.npz --clients 0", "clients is 0; expected a whole number from 1"),
     ("trace", "Expected one of {draw, show, check}"),
     ("report nowhere", "nowhere"),
     ("run --image-size 3", "image_size is 3; expected a divisor of the height and width of images"),

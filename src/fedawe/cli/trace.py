@@ -42,7 +42,9 @@ class Draw:
     def run(self) -> None:
         """Draw the trace, write it, and print a summary."""
         spec = names.parse(self.dynamics, "availability", DYNAMICS)
-        if self.clients < 1 or len(self.p) not in (0, 1, self.clients):
+        if self.clients < 1:
+            raise UserError(f"clients is {self.clients}; expected a whole number from 1")
+        if len(self.p) not in (0, 1, self.clients):
             raise UserError(f"p has {len(self.p)} numbers for {self.clients} clients; give one for all or one for each")
         if self.out.suffix not in (".npz", ".csv"):
             raise UserError(f"{self.out}: a trace is written as .npz or .csv")
