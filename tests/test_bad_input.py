@@ -112,6 +112,8 @@ COMMANDS = [  # (arguments, what the line must say)
     ("trace draw x.npz --clients 0", "clients is 0; expected a whole number from 1"),
     ("trace", "Expected one of {draw, show, check}"),
     ("report nowhere", "nowhere"),
+    ("fit none.csv --rounds 9", "--rounds, --clients and --seed describe the trace that is drawn; give its file with"),
+    ("fit none.csv --clients 9", "--rounds, --clients and --seed describe the trace that is drawn; give its file with"),
     ("run --image-size 3", "image_size is 3; expected a divisor of the height and width of images"),
     ("run --task quadratic --evaluate-received", "image_size and evaluate_received are for data"),
     ("run --dynamics outages:groups=0", "groups is 0; expected a number at least 1"),

@@ -42,6 +42,8 @@ class Fit(Reading):
             raise UserError(f"{self.out}: a trace is written as .npz or .csv")
         if self.seed < 0:
             raise UserError(f"a seed is a whole number from 0, not {self.seed}")
+        if self.out is None and (self.rounds is not None or self.clients is not None or self.seed):
+            raise UserError("--rounds, --clients and --seed describe the trace that is drawn; give its file with --out")
         log = self.read()
         fitted, score = fit(log.trace, log.clock), quality(log.trace, log.clock, log.repeating)
         drawn = None if self.out is None else self._draw(fitted, log)
