@@ -276,6 +276,25 @@ def test_a_mistake_in_the_configuration_is_logged_without_a_traceback(monkeypatc
     assert "unknown algorithm" in said
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("num-rounds", "ten", "a whole number"),
+        ("num-rounds", 2.5, "a whole number"),
+        ("seed", "x", "a whole number"),
+        ("steps", float("inf"), "a whole number"),
+        ("eta0", "fast", "a number"),
+        ("timeout", float("nan"), "a number"),
+    ],
+)
+def test_a_configuration_with_a_wrong_number_is_refused(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: object, expected: str
+) -> None:
+    for app in (server_app(net), digits.server_app()):
+        with pytest.raises(UserError, match=f"{name} is {value!r}; expected {expected}$"):
+            serve(app, FakeGrid(CLIENT), monkeypatch, **{"clients": 3, name: value})
+
+
 def test_models_that_there_are_not() -> None:
     with pytest.raises(UserError, match="expected softmax, mlp, norm, cnn"):
         digits.initial({**CONFIG, "model": "paper"})

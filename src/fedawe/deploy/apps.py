@@ -23,7 +23,7 @@ from fedawe.core.rng import rng
 from fedawe.deploy import wire
 from fedawe.deploy.about import About
 from fedawe.deploy.presence import WHO
-from fedawe.deploy.rules import options_from
+from fedawe.deploy.rules import number, options_from
 from fedawe.deploy.strategy import FlowerStrategy
 from fedawe.deploy.wire import ROUND
 from fedawe.experiments.build import algorithm_spec, build_algorithm
@@ -168,7 +168,7 @@ def client_app(
 
 def local_from(config: Config) -> Local:
     """The local training of `client_app`, from the run configuration."""
-    rate, steps = Rate(float(config.get("eta0", 0.1))), int(config.get("steps", 10))
+    rate, steps = Rate(number(config, "eta0", 0.1)), number(config, "steps", 10)
     return Local(rate, steps, precision=config.get("precision", "float32"))
 
 
@@ -216,7 +216,7 @@ def server_app(
 
     def initial(config: Config) -> Arrays:
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(int(rng(int(config.get("seed", 0)), "init").integers(2**63)))
+            torch.manual_seed(int(rng(number(config, "seed", 0), "init").integers(2**63)))
             return model().state_dict()
 
     def evaluated(arrays: Arrays, config: Config) -> Mapping[str, float]:
@@ -232,7 +232,7 @@ def server_app(
             task={"model": described(model)},
             local={"rate": described(local.rate), "steps": local.steps, "precision": local.precision},
             metrics=metrics,
-            seed=int(config.get("seed", 0)),
+            seed=number(config, "seed", 0),
             config={name: value for name, value in config.items() if name not in EXECUTION},
         )
 
@@ -242,7 +242,7 @@ def server_app(
 def server_app_of(
     initial: Callable[[Config], Arrays],
     evaluate: Callable[[Arrays, Config], Mapping[str, float]] | None = None,
-    about: Callable[[Config], About] = lambda config: About(seed=int(config.get("seed", 0))),
+    about: Callable[[Config], About] = lambda config: About(seed=number(config, "seed", 0)),
     layout: Callable[[], Layout] | None = None,
 ) -> ServerApp:
     """The server app that starts from the model `initial(config)`. Its record contains `about(config)`.
@@ -280,8 +280,8 @@ def server_app_of(
         strategy.start(
             grid=grid,
             initial_arrays=ArrayRecord(initial(config)),
-            num_rounds=int(config.get("num-rounds", 3)),
-            timeout=float(config.get("timeout", 3600)),
+            num_rounds=number(config, "num-rounds", 3),
+            timeout=number(config, "timeout", 3600.0),
             evaluate_fn=evaluate_fn,
         )
 
@@ -291,7 +291,7 @@ def server_app_of(
 def algorithm_from(config: Config) -> Algorithm[Any]:
     """The algorithm that the configuration names: `fedawe`, `fedawe:clip=0.5`, `my.rules:Mine:beta=0.9`."""
     spec = algorithm_spec(str(config.get("algorithm", "fedawe")))
-    algorithm: Algorithm[Any] = build_algorithm(spec, Local(Rate(float(config.get("eta0", 0.1)))))
+    algorithm: Algorithm[Any] = build_algorithm(spec, Local(Rate(number(config, "eta0", 0.1))))
     if lacks_probabilities(algorithm):
         raise UserError(
             f"{name_of(algorithm)} needs the probabilities of every round, which a run configuration cannot contain; "

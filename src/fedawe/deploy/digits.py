@@ -16,6 +16,7 @@ from fedawe.core.rng import rng
 from fedawe.deploy import wire
 from fedawe.deploy.about import About
 from fedawe.deploy.apps import Arrays, Config, Job, client_app_of, server_app_of
+from fedawe.deploy.rules import number
 from fedawe.tasks import Classification, Layout, ModuleNetwork, classification, digits
 from fedawe.tasks.partition import dirichlet_partition
 from fedawe.training.local import Local, Rate
@@ -32,7 +33,10 @@ MODELS = ("softmax", "mlp", "norm", "cnn")
 
 def settings(config: Config) -> dict[str, Any]:
     """The settings in a run configuration, with defaults for those that are missing."""
-    return {name: type(default)(config.get(name, default)) for name, default in DEFAULTS.items()}
+    return {
+        name: str(config.get(name, default)) if isinstance(default, str) else number(config, name, default)
+        for name, default in DEFAULTS.items()
+    }
 
 
 def about(config: Config) -> About:

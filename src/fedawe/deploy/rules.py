@@ -4,12 +4,13 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 from fedawe.algorithms.base import is_whole
 from fedawe.core.errors import UserError
 
 Identity = Literal["node", "client-id"]
+N = TypeVar("N", int, float)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +61,9 @@ class Rules:
             value = getattr(self, name)
             if not isinstance(value, int | float) or not 0 <= value < math.inf:
                 raise UserError(f"{name} is {value!r}; expected a positive number, or 0 for no limit")
+        for name in ("authenticated", "evaluate"):
+            if not isinstance(getattr(self, name), bool):  # the text "false" would count as true
+                raise UserError(f"{name} is {getattr(self, name)!r}; expected true or false, without quotes")
         if self.identity not in get_args(Identity):
             raise UserError(f"identity is {self.identity!r}; expected 'node' or 'client-id'")
         if self.groups is not None and not self.evaluate:
@@ -86,6 +90,19 @@ def options_from(config: Mapping[str, Any]) -> dict[str, Any]:
     """The options in an app's run configuration, where their names have dashes."""
     said = {name: config[name.replace("_", "-")] for name in CONFIGURED if name.replace("_", "-") in config}
     return {name: None if value == "" and name in ("out", "groups") else value for name, value in said.items()}
+
+
+def number(config: Mapping[str, Any], name: str, default: N) -> N:
+    """The number of this name in a run configuration, of the type of its default; refuses anything else."""
+    value = config.get(name, default)
+    try:
+        found = type(default)(value)
+    except (TypeError, ValueError, OverflowError):
+        found = None
+    if found is None or (isinstance(value, float) and found != value):
+        expected = "a whole number" if isinstance(default, int) else "a number"
+        raise UserError(f"{name} is {value!r}; expected {expected}")
+    return found
 
 
 def checked_rules(said: Mapping[str, Any]) -> Rules:
