@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import queue
 import re
 import secrets
 import shlex
@@ -32,9 +33,10 @@ from fedawe.experiments.settings import Settings
 from fedawe.results import record as records
 from fedawe.tasks import Augment, Classification, Data, ModuleNetwork
 from fedawe.tasks.models import paper
-from fedawe.training.engines import Inline, RayCluster, RayEngine, ray_actors, ray_cluster
+from fedawe.training.engines import Inline, RayCluster, RayEngine, ray_actors, ray_cluster, ray_runs
 from fedawe.training.engines.ray_actors import Answer
 from fedawe.training.engines.ray_cluster import reach
+from fedawe.training.engines.ray_runs import RemoteRun, Runner
 from fedawe.training.engines.ray_store import LARGE, LEAST, Store, pack, unpack
 
 NODES = """
@@ -368,6 +370,36 @@ def test_many_rounds_leave_nothing_behind(engine, nodes):
     assert late.megabytes - early.megabytes < 40  # of a store that may hold 256 MB
     *_, alone = fedawe.simulate(task, fedawe.FedAWE(), trace, local, seed=0)
     assert torch.equal(step.x, alone.x)
+
+
+def outcome_there(function, root):
+    """How a run ends on a node, without a cluster."""
+    said = queue.SimpleQueue()
+    Runner._work(None, said, function, pack("shared"), RemoteRun(root, Path("part"), None), {"a": b"1"})
+    return [said.get() for _ in range(said.qsize())][-1]
+
+
+def test_whatever_ends_a_run_on_a_node_is_its_outcome(monkeypatch, tmp_path):
+    monkeypatch.setattr(ray_runs, "imported", lambda: SimpleNamespace(get=lambda packed: packed))
+    monkeypatch.setattr(torch, "set_num_threads", lambda threads: None)
+
+    def refusing(shared, folder, say, keep):
+        raise fedawe.UserError(f"{folder / 'part' / 'a'}: is damaged")
+
+    def leaving(shared, folder, say, keep):
+        sys.exit("no licence")
+
+    assert outcome_there(lambda shared, folder, say, keep: None, tmp_path).kind == "done"
+    refused, left = outcome_there(refusing, tmp_path), outcome_there(leaving, tmp_path)
+    assert (refused.kind, refused.said) == ("refused", f"{tmp_path / 'part' / 'a'}: is damaged")
+    assert (left.kind, left.said.splitlines()[-1]) == ("failed", "SystemExit: no licence")
+
+    def full():
+        raise OSError("no space left")
+
+    monkeypatch.setattr(ray_runs.tempfile, "TemporaryDirectory", full)
+    nowhere = outcome_there(refusing, tmp_path)
+    assert (nowhere.kind, nowhere.said.splitlines()[-1]) == ("failed", "OSError: no space left")
 
 
 def test_equal_bytes_lie_in_the_cluster_once(cluster):

@@ -65,28 +65,28 @@ class Runner(Actor):
 
     def _work(self, said: Any, function: Callable[..., None], packed: list[Any], run: RemoteRun, files: Files) -> None:
         torch.set_num_threads(1)
-        with tempfile.TemporaryDirectory() as here:
-            folder = new_folder(Path(here) / run.part)
+        here = str(run.root)  # until there is a folder on this node
 
-            def say(what: Any) -> None:
-                said.put(what.replace(here, str(run.root)) if isinstance(what, str) else what)
+        def say(what: Any) -> None:
+            said.put(what.replace(here, str(run.root)) if isinstance(what, str) else what)
 
-            def keep() -> None:
-                nonlocal files
-                now = _read(folder)
-                new = {name: content for name, content in now.items() if content != files.get(name)}
-                said.put(Changes(new, [name for name in files if name not in now]))
-                files = now
+        def keep() -> None:
+            nonlocal files
+            now = _read(Path(here) / run.part)
+            new = {name: content for name, content in now.items() if content != files.get(name)}
+            said.put(Changes(new, [name for name in files if name not in now]))
+            files = now
 
-            try:
-                _apply(folder, Changes(files, []))
+        try:
+            with tempfile.TemporaryDirectory() as here:
+                _apply(new_folder(Path(here) / run.part), Changes(files, []))
                 function(unpack(imported().get(packed)), Path(here), *run.arguments, say, keep)
                 keep()
                 said.put(Outcome("done"))
-            except UserError as error:
-                said.put(Outcome("refused", str(error).replace(here, str(run.root))))
-            except Exception:
-                said.put(Outcome("failed", traceback.format_exc()))
+        except UserError as error:
+            said.put(Outcome("refused", str(error).replace(here, str(run.root))))
+        except BaseException:  # whatever ends this thread: the run would otherwise be waited for without end
+            said.put(Outcome("failed", traceback.format_exc()))
 
     def messages(self) -> list[Any]:
         """The messages of the run since the last call; returns after a short time, also if there are none."""
