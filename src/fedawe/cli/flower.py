@@ -60,8 +60,10 @@ class Up:
             shown = _Shown(self.out, self.rounds)
             limit = START_SECONDS + self.rounds * (ROUND_SECONDS + 5)
             status, log = _completed(federation, shown, lambda: federation.run(app, config, limit, shown.tell))
+        if status == "late":
+            raise UserError(f"the run took longer than {limit:.0f} s; the same command continues it; see {log}")
         if status != "finished:completed":
-            raise UserError(f"the run ended as {status}: {_reason(log)}; see {log}")
+            raise UserError(f"the run failed ({status}): {_reason(log)}; see {log}")
         model, check = run_of(self.out) / MODEL, shlex.join(["fedawe", "flower", "replay", str(self.out)])
         print(f"model: {model}\ncheck that the simulator arrives at it too: {check}")
 

@@ -140,7 +140,8 @@ def client_app(
     """A client app that trains `model()` on the batches of `data(client)`: `steps` steps of SGD at rate eta_l(t).
 
     With `precision = "bfloat16"` in the run configuration it computes under `torch.autocast`. All random numbers that
-    torch draws during training, also those of a loader that shuffles, are determined by (seed, t, client).
+    torch draws during training, also those of a loader that shuffles, are determined by (seed, t, client). The metric
+    "num-examples" is the number of samples in all steps.
     """
 
     def train(job: Job) -> tuple[Arrays, Mapping[str, float]]:

@@ -19,7 +19,7 @@ LONGEST = 64  # characters of a metric's name; a metric with a longer one is ign
 
 
 def finite_metrics(metrics: Iterable[tuple[str, Any]]) -> dict[str, float]:
-    """The single finite numbers among the first metrics, under names that are short and printable."""
+    """The first metrics that are finite numbers (not lists) and have short printable names."""
     return {
         name: value
         for name, value in islice(metrics, MOST)

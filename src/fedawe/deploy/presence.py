@@ -58,7 +58,7 @@ class Presence:
         self.desk.in_time(question)
 
     def free(self) -> dict[int, Connection]:
-        """The connected clients that have not been asked in this round and have no open request."""
+        """The connected clients that have not been asked in this round and have no open question."""
         asked, busy = {client for _, client in self.desk.asked}, self.desk.busy()
         return {client: one for client, one in self.clients.items() if client not in asked and one not in busy}
 

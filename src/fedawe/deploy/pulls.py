@@ -15,9 +15,9 @@ from flwr.app import Message
 from flwr.serverapp import Grid
 
 TOGETHER = 16  # replies that are fetched by one call, unless there are very many
-GROUPS = 8  # largest number of calls for several replies each time
-IN_FLIGHT = 16  # with more open calls than this, only one suspect is fetched each time
-PATIENCE_SECONDS = 5.0  # for all calls of one time
+GROUPS = 8  # calls for several replies per poll, at most
+IN_FLIGHT = 16  # with more open calls than this, only one suspect is fetched per poll
+PATIENCE_SECONDS = 5.0  # for all calls of one poll
 
 
 @dataclass(frozen=True, eq=False)

@@ -286,7 +286,7 @@ class FlowerStrategy(Strategy):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """A message to each connected client that has not been asked in this round and has no open request."""
+        """A message to each connected client that has not been asked in this round and has no open question."""
         del arrays, grid  # every client receives its own model
         free = self.presence.free()
         if chooses(self.session.algorithm):
