@@ -152,7 +152,7 @@ def test_ctrl_c_leaves_nothing(tmp_path: Path) -> None:
     finally:
         up.kill()
     assert up.returncode == 130
-    assert error == "fedawe: stopped; the same command goes on from the last checkpoint\n"
+    assert error == "fedawe: stopped; the same command continues from the last checkpoint\n"
     assert not processes_of(out)
 
 

@@ -500,7 +500,7 @@ def test_names_are_shown_as_they_are(capsys, tmp_path):
         (["--algorithms", "fedawe:clip=0.5"], "a clip is not linear"),
         (["--groups", "nowhere.csv"], "no such file"),
         (["--save", "fleet.csv"], "written as .npz"),
-        (["--html", "."], "is a folder; --html takes the name of a file"),
+        (["--html", "."], "is a folder; give --html the name of a file"),
         (["--round", "soon"], "expected something like"),
     ],
 )

@@ -204,9 +204,9 @@ def test_the_command_says_what_the_log_has_and_whose_days_are_new(tmp_path, caps
     tyro.cli(Fit, args=[str(path), "--rule", "wifi", "--days", "5"], config=config).run()
     out = capsys.readouterr().out
     assert "devices were observed for 2 to 6 whole days" in out
-    assert "scored are the 1 clients that do not repeat their days" in out
+    assert "clients scored: 1; the others repeat their days" in out
     tyro.cli(Fit, args=[str(path), "--rule", "wifi", "--days", "14"], config=config).run()
-    assert "all clients repeat their days: none is new" in capsys.readouterr().out
+    assert "not scored: all clients repeat their days" in capsys.readouterr().out
 
 
 # What varies beyond rate, hour and persistence.

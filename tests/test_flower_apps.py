@@ -163,7 +163,7 @@ def test_replay_tells_another_model_from_this_one(tmp_path: Path) -> None:
     on = np.load(tmp_path / "traces" / "seed-0.npz")["on"]
     on[1, 2] = False
     np.savez(tmp_path / "traces" / "seed-0.npz", on=on)
-    with pytest.raises(UserError, match="arrives elsewhere"):
+    with pytest.raises(UserError, match="arrives at another model"):
         main(str(tmp_path))
 
 
@@ -191,7 +191,7 @@ def test_a_federation_that_goes_on_is_not_compared_with_the_model_that_it_had(tm
 def test_a_run_of_the_simulator_is_no_federation(tmp_path: Path) -> None:
     parse(["run", "--algorithms", "fedavg", "--rounds", "2", "--seeds", "0", "--out", str(tmp_path / "run")]).run()
     for client in (None, f"{__name__}:CLIENT"):
-        with pytest.raises(UserError, match="is a run of the simulator; expected the folder of a federation"):
+        with pytest.raises(UserError, match="holds a run of the simulator; expected the folder of a federation"):
             main(str(tmp_path / "run"), client)
 
 
@@ -274,6 +274,25 @@ def test_a_mistake_in_the_configuration_is_logged_without_a_traceback(monkeypatc
     said = logging.Formatter().formatException((type(error), error, error.__traceback__))  # as Flower's log has it
     assert said == f"fedawe.deploy.apps.ServerAppError: {error}"
     assert "unknown algorithm" in said
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("num-rounds", "ten", "a whole number"),
+        ("num-rounds", 2.5, "a whole number"),
+        ("seed", "x", "a whole number"),
+        ("steps", float("inf"), "a whole number"),
+        ("eta0", "fast", "a number"),
+        ("timeout", float("nan"), "a number"),
+    ],
+)
+def test_a_configuration_with_a_wrong_number_is_refused(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: object, expected: str
+) -> None:
+    for app in (server_app(net), digits.server_app()):
+        with pytest.raises(UserError, match=f"{name} is {value!r}; expected {expected}$"):
+            serve(app, FakeGrid(CLIENT), monkeypatch, **{"clients": 3, name: value})
 
 
 def test_models_that_there_are_not() -> None:

@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key, load_ssh_public_key
 
-from fedawe.cli.flower import _completed
+from fedawe.cli.flower import Up, _completed
 from fedawe.core.errors import UserError
+from fedawe.deploy.local import federation as local_federation
 from fedawe.deploy.local.app import write_app
 from fedawe.deploy.local.federation import Federation
 from fedawe.deploy.local.keys import make_certificates, make_key_pair
@@ -144,7 +145,7 @@ def test_a_busy_or_impossible_port_is_refused(tmp_path: Path) -> None:
         other.bind(("127.0.0.1", 0))
         other.listen()
         port = other.getsockname()[1]
-        with pytest.raises(UserError, match=f"port {port} cannot be had"):
+        with pytest.raises(UserError, match=f"port {port} cannot be used"):
             Federation(1, tmp_path, port=port)
     with pytest.raises(UserError, match="port is 70000; expected a whole number from 1 to 65535"):
         Federation(1, tmp_path, port=70000)
@@ -202,9 +203,38 @@ def followed(tmp_path: Path, ends: list[tuple[str, int]]) -> tuple[str, Path]:
 def test_losses_count_only_while_no_round_completes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ends = [("died", 1)] * 20 + [("lost", 0)] * 4 + [("died", 2)] + [("lost", 0)] * 4 + [("finished:completed", 1)]
     assert followed(tmp_path, ends)[0] == "finished:completed"
-    assert "the server app ended; going on from round 2\n" in capsys.readouterr().out
+    assert "the server app ended; continuing with round 2\n" in capsys.readouterr().out
 
 
 def test_giving_up_says_why(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="the server app ended 5 times without completing a round: the disk is full"):
         followed(tmp_path, [("died", 1)] + [("died", 0)] * 5)
+
+
+@pytest.mark.parametrize(
+    ("status", "message"),
+    [
+        ("late", "the run took longer than 155 s; the same command continues it; see "),
+        ("finished:failed", r"the run failed \(finished:failed\): the disk is full; see "),
+    ],
+)
+def test_up_says_how_a_run_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: str, message: str) -> None:
+    class Failing(Losing):
+        port = 1
+
+        def __init__(self, nodes: int, folder: Path, *, tls: bool, port: int) -> None:
+            folder.mkdir()
+            super().__init__(folder, [(status, 0)])
+
+        def __enter__(self) -> "Failing":
+            return self
+
+        def __exit__(self, *error: object) -> None:
+            pass
+
+        def run(self, *arguments: object) -> str:
+            return super().run()
+
+    monkeypatch.setattr(local_federation, "Federation", Failing)
+    with pytest.raises(UserError, match=message):
+        Up(nodes=1, rounds=1, out=tmp_path).run()

@@ -23,7 +23,7 @@ def test_the_newest_connection_speaks_for_a_client() -> None:
     roster.claim(A, 0)
     roster.claim(B, 0)
     assert roster.listed(online(A, B), 0) == {0: B}
-    with pytest.raises(Refused, match="who is node 2"):
+    with pytest.raises(Refused, match="which is node 2"):
         roster.claim(A, 0)  # the older of two that are there
     assert roster.listed(online(A), 1) == {0: A}  # the newer one has gone
 
@@ -31,7 +31,7 @@ def test_the_newest_connection_speaks_for_a_client() -> None:
 def test_under_authentication_a_client_belongs_to_the_first_key() -> None:
     roster = Roster(2, authenticated=True)
     roster.claim(A, 0)
-    with pytest.raises(Refused, match="who is node 1"):
+    with pytest.raises(Refused, match="which is node 1"):
         roster.claim(C, 0)
     with pytest.raises(Refused, match="is client 0 and now says it is client 1"):
         roster.claim(A, 1)
@@ -60,7 +60,7 @@ def test_nodes_get_numbers_as_they_come_and_keep_them() -> None:
     roster = Roster(2)
     assert [roster.seat(A, online(A, B)), roster.seat(B, online(A, B))] == [0, 1]
     assert roster.listed(online(A, B), 0) == {0: A, 1: B}
-    with pytest.raises(Refused, match="one more than the 2 clients"):
+    with pytest.raises(Refused, match="one too many: all 2 clients have a node"):
         roster.seat(C, online(A, B, C))
     assert roster.listed(online(A, C), 5) == {0: A}
     assert roster.seat(C, online(A, C)) == 1  # of who has gone

@@ -324,6 +324,8 @@ def test_metrics_of_a_hostile_client_break_nothing(monkeypatch: pytest.MonkeyPat
         ({"clients": 3, "max_versions": 2}, "give out"),
         ({"clients": 3, "identity": "name"}, "identity is 'name'"),
         ({"clients": 3, "max_statistics": -1}, "max_statistics is -1"),
+        ({"clients": 3, "evaluate": "false"}, "evaluate is 'false'; expected true or false, without quotes"),
+        ({"clients": 3, "authenticated": 1}, "authenticated is 1; expected true or false"),
     ],
 )
 def test_mistakes_are_said_in_one_line(given: dict[str, Any], message: str) -> None:

@@ -27,7 +27,7 @@ from fedawe.deploy.wire import (
     read,
     returned,
     samples_in,
-    unfit,
+    why_invalid,
 )
 from fedawe.deploy.wire import record as to_record
 from fedawe.tasks import Layout
@@ -238,9 +238,9 @@ def test_statistics_are_bounded_by_the_last_accepted(
 def test_what_becomes_the_servers_is_looked_at_in_its_own_dtype() -> None:
     halves = ArrayRecord({"w": Array(np.ones(2, np.float16)), "n.running_var": Array(np.ones(1, np.float32))})
     layout = checked_layout(None, halves)
-    assert unfit(layout, torch.tensor([1.0, 65504.0, 1e30])) is None
-    assert unfit(layout, torch.tensor([1.0, 66000.0, 1.0])) == "w would not be finite in float16"
-    assert unfit(layout, torch.tensor([1.0, 1.0, -1e-9])) == "a running variance would be negative"
+    assert why_invalid(layout, torch.tensor([1.0, 65504.0, 1e30])) is None
+    assert why_invalid(layout, torch.tensor([1.0, 66000.0, 1.0])) == "w would not be finite in float16"
+    assert why_invalid(layout, torch.tensor([1.0, 1.0, -1e-9])) == "a running variance would be negative"
 
 
 @pytest.mark.parametrize(

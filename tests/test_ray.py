@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import queue
 import re
 import secrets
 import shlex
@@ -32,9 +33,10 @@ from fedawe.experiments.settings import Settings
 from fedawe.results import record as records
 from fedawe.tasks import Augment, Classification, Data, ModuleNetwork
 from fedawe.tasks.models import paper
-from fedawe.training.engines import Inline, RayCluster, RayEngine, ray_actors, ray_cluster
+from fedawe.training.engines import Inline, RayCluster, RayEngine, ray_actors, ray_cluster, ray_runs
 from fedawe.training.engines.ray_actors import Answer
 from fedawe.training.engines.ray_cluster import reach
+from fedawe.training.engines.ray_runs import RemoteRun, Runner
 from fedawe.training.engines.ray_store import LARGE, LEAST, Store, pack, unpack
 
 NODES = """
@@ -311,7 +313,7 @@ def test_other_versions_are_refused_and_other_processors_are_told_of(kept, monke
     there["processor"] = "abacus"
     start()
     assert len(told) == 1
-    assert "the last bits of a result then depend on who trained whom" in told[0]
+    assert "the last bits of a result then depend on which node trained which client" in told[0]
     there["torch"] = "0.4"
     with pytest.raises(fedawe.UserError, match=r"a node of the cluster has torch 0\.4, this machine \d"):
         start()
@@ -331,7 +333,9 @@ def test_a_cluster_that_cannot_start_workers_is_given_up(kept, monkeypatch):
         kept.actors._started("call")
     assert len(started) == 6
     kept.actors.starting["call"] = "an actor"
-    with pytest.raises(fedawe.UserError, match=r"is fedawe on all nodes\? Ray says: No module named 'fedawe'"):
+    with pytest.raises(
+        fedawe.UserError, match=r"is fedawe installed on all nodes\? Ray says: No module named 'fedawe'"
+    ):
         kept.actors._started("call")
 
 
@@ -341,7 +345,7 @@ def test_a_cluster_without_a_free_core_is_not_waited_for_for_ever(cluster, monke
     engine.actors.kind = engine.actors.kind.options(num_cpus=64)
     engine.actors.close()
     engine.actors._start()
-    with pytest.raises(fedawe.UserError, match="no core of the Ray cluster came free in 1 s"):
+    with pytest.raises(fedawe.UserError, match="no core of the Ray cluster became free in 1 s"):
         outcome(small(), engine)
     engine.close()
 
@@ -366,6 +370,36 @@ def test_many_rounds_leave_nothing_behind(engine, nodes):
     assert late.megabytes - early.megabytes < 40  # of a store that may hold 256 MB
     *_, alone = fedawe.simulate(task, fedawe.FedAWE(), trace, local, seed=0)
     assert torch.equal(step.x, alone.x)
+
+
+def outcome_there(function, root):
+    """How a run ends on a node, without a cluster."""
+    said = queue.SimpleQueue()
+    Runner._work(None, said, function, pack("shared"), RemoteRun(root, Path("part"), None), {"a": b"1"})
+    return [said.get() for _ in range(said.qsize())][-1]
+
+
+def test_whatever_ends_a_run_on_a_node_is_its_outcome(monkeypatch, tmp_path):
+    monkeypatch.setattr(ray_runs, "imported", lambda: SimpleNamespace(get=lambda packed: packed))
+    monkeypatch.setattr(torch, "set_num_threads", lambda threads: None)
+
+    def refusing(shared, folder, say, keep):
+        raise fedawe.UserError(f"{folder / 'part' / 'a'}: is damaged")
+
+    def leaving(shared, folder, say, keep):
+        sys.exit("no licence")
+
+    assert outcome_there(lambda shared, folder, say, keep: None, tmp_path).kind == "done"
+    refused, left = outcome_there(refusing, tmp_path), outcome_there(leaving, tmp_path)
+    assert (refused.kind, refused.said) == ("refused", f"{tmp_path / 'part' / 'a'}: is damaged")
+    assert (left.kind, left.said.splitlines()[-1]) == ("failed", "SystemExit: no licence")
+
+    def full():
+        raise OSError("no space left")
+
+    monkeypatch.setattr(ray_runs.tempfile, "TemporaryDirectory", full)
+    nowhere = outcome_there(refusing, tmp_path)
+    assert (nowhere.kind, nowhere.said.splitlines()[-1]) == ("failed", "OSError: no space left")
 
 
 def test_equal_bytes_lie_in_the_cluster_once(cluster):
@@ -540,7 +574,7 @@ def test_ray_is_imported_only_when_it_is_used_and_a_mistake_is_one_line():
 
 @pytest.mark.parametrize("engine", ["ray:", "ray:6379", "ray:head", "ray://", "ray:head:port", "ray:[::1]:99999999"])
 def test_what_is_no_address_is_refused(engine):
-    with pytest.raises(fedawe.UserError, match=r"no (Ray answers at|address of a Ray cluster; expected)"):
+    with pytest.raises(fedawe.UserError, match=r"(no Ray answers at|not the address of a Ray cluster; expected)"):
         Execution(engine=engine).check()
 
 
@@ -567,7 +601,7 @@ def test_a_ray_on_this_machine_is_found_if_it_still_answers(private, nodes, monk
 
 def test_a_connection_that_is_lost_is_no_bug_of_ours(cluster, nodes):
     with (
-        pytest.raises(fedawe.UserError, match=r"connection to Ray is lost .* goes on from the last checkpoint"),
+        pytest.raises(fedawe.UserError, match=r"connection to Ray is lost .* continues from the last checkpoint"),
         RayCluster(),
     ):
         raise ConnectionError("Client is shutting down.")

@@ -122,6 +122,12 @@ def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
             watch.server(folder)
 
 
+@pytest.mark.parametrize("port", [-1, 65536])
+def test_a_port_out_of_range_is_refused(deployment: Deployment, port: int) -> None:
+    with pytest.raises(UserError, match=f"port is {port}; expected a whole number from 0 to 65535"):
+        watch.server(deployment.folder, port)
+
+
 @pytest.fixture
 def port(deployment: Deployment) -> Iterator[int]:
     serving = watch.server(deployment.folder)

@@ -1,4 +1,4 @@
-"""`fedawe audit`: Say from a log how much influence each client would have, and what to run, before any training."""
+"""`fedawe audit`: Compute from a log how much influence each client would have, and recommend an algorithm."""
 
 import json
 import shlex
@@ -22,19 +22,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Audit(Reading):
-    """Say from a log how much influence each client would have under each algorithm, and what to run."""
+    """Compute from a log how much influence each client would have under each algorithm, and recommend one."""
 
     algorithms: Names = ()
-    """which, with options as in fedawe:max_echo=100 or fedau:K=20 (default: all eight)"""
+    """the algorithms, with options as in fedawe:max_echo=100 or fedau:K=20 (default: the eight of the paper)"""
     groups: File = None
     """CSV with a column of clients and a column 'group', or a column of label counts for each class; columns
     'enrolled' and 'left' say when a client belonged to the fleet"""
     what_if: Names = ()
-    """one row of numbers for each combination, as in round=1h,3h choose=50,all require=charging,none"""
+    """also audit every combination of other settings, as in round=1h,3h choose=50,all require=charging,none; one row of
+    numbers for each"""
     against: File = None
-    """compare with this log, which is read with the same flags: who vanished, who appeared, what changed"""
+    """compare with this log, which is read with the same flags: which clients vanished or appeared, and what changed"""
     split: Word = None
-    """compare what is before this date with what follows"""
+    """compare the time before this date with the time after it, as in 2024-05-01"""
     fail_if: Names = ()
     """exit with code 3 if this holds, as in 'fedavg.bias > 0.2' or 'group.rare.share < 0.5'"""
     junit: File = None
@@ -42,14 +43,14 @@ class Audit(Reading):
     github: bool = False
     """print the result of --fail-if as annotations for GitHub Actions"""
     html: File = None
-    """also write a page"""
+    """also write the audit as an HTML page"""
     save: File = None
     """also write the fleet as a trace (.npz) with the labels of its clients, for `fedawe run`"""
     json: bool = False
     """print JSON and nothing else"""
 
     def run(self) -> None:
-        """Read, audit, tell."""
+        """Read the log, audit it, and print or write the results."""
         from fedawe.audit import audit, read_roster
         from fedawe.audit.gate import Condition, judged
 
@@ -76,14 +77,14 @@ class Audit(Reading):
         if self.save is not None and self.save.suffix != ".npz":
             raise UserError(f"{self.save}: a trace with names and a clock is written as .npz")
         if self.html is not None and (self.html.is_dir() or self.html.name == ""):
-            raise UserError(f"{self.html}: is a folder; --html takes the name of a file")
+            raise UserError(f"{self.html} is a folder; give --html the name of a file")
         if self.against is not None and self.split is not None:
             raise UserError("--against compares with another log and --split within one; omit one of them")
         if (self.junit is not None or self.github) and not self.fail_if:
-            raise UserError("--junit and --github tell the result of --fail-if; say what must not be")
+            raise UserError("--junit and --github report the result of --fail-if; give a condition with --fail-if")
 
     def _more(self, reader: "Reader", log: "Log", roster: "Roster | None") -> dict[str, Any]:
-        """What was asked for besides: what-if and two periods."""
+        """The results of --what-if, and of --split or --against."""
         from dataclasses import replace
 
         from fedawe.audit import periods, whatif

@@ -1,4 +1,4 @@
-"""`fedawe check`: Verify the checksums of everything in the folder of an experiment or of a deployment."""
+"""`fedawe check`: Verify the checksums of all files in the folder of an experiment or of a deployment."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,13 +10,13 @@ from fedawe.core.errors import UserError
 
 @dataclass(frozen=True)
 class CheckCommand:
-    """Verify the checksums of everything in a folder of experiments or deployments; exit code 2 if one fails."""
+    """Verify the checksums of all files in a folder of experiments or deployments; exit code 2 if one fails."""
 
     folder: Positional[Path]
-    """what `fedawe run` or a deployment wrote, or a folder of such folders"""
+    """a folder that `fedawe run` or a deployment wrote, or a folder of such folders"""
 
     def run(self) -> None:
-        """A line for every problem."""
+        """Print a line for every problem; exit code 2 if there is one."""
         from fedawe.experiments.check import problems
 
         found = list(problems(self.folder))

@@ -18,22 +18,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DataAddCommand:
-    """Check a data set as you have it, and convert it once into the form that runs use."""
+    """Check the files of a data set, and convert them once into the form that runs use."""
 
     name: tyro.conf.Positional[str]
     """svhn, cifar10, cinic10, or a name of your own for an npz"""
     path: tyro.conf.Positional[Path]
-    """svhn: folder of the two .mat; cifar10, cinic10: the tar.gz or its folder; any: an npz of uint8 images"""
+    """svhn: folder of the two .mat files; cifar10, cinic10: the tar.gz or its folder; others: an npz of uint8 images"""
     data: File = None
     """where data sets are kept (default: FEDAWE_DATA, or fedawe in the user's cache folder)"""
 
     def run(self) -> None:
-        """Add, and print class counts."""
+        """Add the data set, and print its class counts."""
         from fedawe.tasks.named import BUNDLED
 
         if self.name in (bundled := (*BUNDLED, "quadratic", "synthetic")):
             raise UserError(
-                f"{self.name} is the name of a task that needs no data set, and stays it; choose another name than "
+                f"{self.name} is the name of a task that needs no data set; choose a name other than "
                 f"{', '.join(bundled)}"
             )
         _add(self.name, self.path, _folder(self.data))
@@ -41,13 +41,13 @@ class DataAddCommand:
 
 @dataclass(frozen=True)
 class DataListCommand:
-    """List the data sets that are kept."""
+    """List the data sets that have been added."""
 
     data: File = None
     """where data sets are kept (default: FEDAWE_DATA, or fedawe in the user's cache folder)"""
 
     def run(self) -> None:
-        """A line each; the paper's sets also when they are not kept."""
+        """Print one line per data set, also for the paper's data sets that have not been added."""
         from fedawe.tasks.data import cache
         from fedawe.tasks.data.sets import KNOWN
 
@@ -72,15 +72,15 @@ class DataListCommand:
 
 @dataclass(frozen=True)
 class DataCheckCommand:
-    """Compute the checksums of the data sets that are kept again, and compare them."""
+    """Verify the checksums of the data sets that have been added."""
 
     names: tyro.conf.Positional[MaybeNames] = ()
-    """which (default: all)"""
+    """names of the data sets (default: all)"""
     data: File = None
     """where data sets are kept (default: FEDAWE_DATA, or fedawe in the user's cache folder)"""
 
     def run(self) -> None:
-        """A line each; damaged sets are an error once all are checked."""
+        """Print one line per data set; raises if one is damaged, after all have been checked."""
         from fedawe.tasks.data import cache
 
         folder = _folder(self.data)
@@ -109,12 +109,12 @@ class DataDownloadCommand:
     name: tyro.conf.Positional[str]
     """svhn, cifar10 or cinic10"""
     mirror: Word = None
-    """address of another server that has the files under their published names; checksums are compared all the same"""
+    """address of another server that has the files under their published names; their checksums are still compared"""
     data: File = None
     """where data sets are kept (default: FEDAWE_DATA, or fedawe in the user's cache folder)"""
 
     def run(self) -> None:
-        """Fetch what is missing, then add."""
+        """Download the missing files, then add the data set."""
         from fedawe.tasks.data import cache
         from fedawe.tasks.data.download import download
         from fedawe.tasks.data.sets import KNOWN
@@ -131,7 +131,7 @@ class DataDownloadCommand:
 
 
 def _folder(given: Path | None) -> Path:
-    """Where data sets are kept."""
+    """The folder of the data sets."""
     from fedawe.tasks.data import default_folder
 
     return given or default_folder()
@@ -151,11 +151,11 @@ def _add(name: str, path: Path, folder: Path) -> None:
     _table(rows)
     print(f"{name}: images of {' x '.join(map(str, images['train'][1:]))}, kept in {folder / found.folder}")
     if name in KNOWN and not found.published:
-        print(f"{found.source}: counts, shapes and labels are right; not known to be the published files byte for byte")
+        print(f"{found.source}: counts, shapes and labels are right, but the files may differ from the published ones")
 
 
 def _table(rows: Sequence[Sequence[str]]) -> None:
-    """Columns; the second and third are numbers, to the right."""
+    """Print rows in columns; the second and third columns are aligned to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         cells = [f"{cell:{'>' if n in (1, 2) else '<'}{widths[n]}}" for n, cell in enumerate(row)]
@@ -164,7 +164,7 @@ def _table(rows: Sequence[Sequence[str]]) -> None:
 
 @contextmanager
 def _bars() -> Iterator["Report"]:
-    """A progress bar for each thing that is reported, on a terminal."""
+    """A function that shows a progress bar for each file on a terminal, and nothing elsewhere."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeRemainingColumn
 

@@ -1,4 +1,4 @@
-"""`fedawe demo`: Show the bias of plain averaging on a small fleet and which algorithms remove it; ends with a page."""
+"""`fedawe demo`: Show the bias of plain averaging on a small fleet, and which algorithms remove it, as a page."""
 
 import time
 from dataclasses import dataclass
@@ -9,15 +9,15 @@ from pathlib import Path
 class DemoCommand:
     """Show the bias of plain averaging on a fleet of 100 clients, and which of the paper's eight algorithms remove it.
 
-    The clients that are available least hold mostly the first digits. The audit comes first: how much each client would
-    count, before any training. Then follow training on real handwritten digits with three seeds, and a page.
+    The clients that are available least hold mostly the first digits. An audit first computes how much influence each
+    client would have. Training on real handwritten digits with three seeds follows, and then a page with the results.
     """
 
     out: Path = Path("demo")
-    """folder of the fleet, of the runs and of report.html"""
+    """folder for the fleet, the runs and report.html"""
 
     def run(self) -> None:
-        """Audit, run, compare, report."""
+        """Audit the fleet, run the experiment, and write the report."""
         from rich.console import Console
 
         from fedawe.audit import audit

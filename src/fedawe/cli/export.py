@@ -1,4 +1,4 @@
-"""`fedawe export`: Write all evaluations as one CSV table or as event files of TensorBoard."""
+"""`fedawe export`: Write all evaluations as one CSV table or as event files for TensorBoard."""
 
 import sys
 from dataclasses import dataclass
@@ -13,17 +13,17 @@ from fedawe.experiments.flags import File
 
 @dataclass(frozen=True)
 class ExportCommand:
-    """Write all evaluations for other tools: one table as CSV, or event files of TensorBoard."""
+    """Write all evaluations for other tools: one table as CSV, or event files for TensorBoard."""
 
     folder: Positional[Path]
-    """what `fedawe run` or a deployment wrote, or a folder of such folders"""
+    """a folder that `fedawe run` or a deployment wrote, or a folder of such folders"""
     format: Literal["csv", "tensorboard"] = "csv"
     """csv: one row per evaluation; tensorboard: a folder of event files for every run"""
     out: File = None
-    """file of the table (default FOLDER/records.csv), or folder (default FOLDER/tensorboard)"""
+    """csv: file of the table (default: FOLDER/records.csv); tensorboard: folder (default: FOLDER/tensorboard)"""
 
     def run(self) -> None:
-        """Write it, and say where."""
+        """Write the file or folder, and print its name."""
         if self.format == "csv":
             from fedawe.results.frame import write_csv
 

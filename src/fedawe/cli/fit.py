@@ -1,4 +1,4 @@
-"""`fedawe fit`: Fit a model to a fleet, and draw longer or larger fleets like it."""
+"""`fedawe fit`: Fit a model of availability to a log, and draw longer or larger traces from it."""
 
 import json
 from collections.abc import Iterator
@@ -22,26 +22,28 @@ VARIATION = ("persistence", "slow", "memory", "common", "common_memory", "waitin
 
 @dataclass(frozen=True)
 class Fit(Reading):
-    """Fit a model of availability to a log, say how well it fits days held out, and draw a trace from it."""
+    """Fit a model of availability to a log, compare it with held-out rounds, and draw a trace from it."""
 
     out: File = None
     """write a trace drawn from the model (.npz or .csv)"""
     rounds: Whole = None
-    """how many to draw (default: as many as the log has)"""
+    """number of rounds to draw (default: as many as the log has)"""
     clients: Whole = None
-    """how many to draw (default: as in the log); further ones take the rate of one of them, fewer are drawn
-    from them"""
+    """number of clients to draw (default: as in the log); additional clients take the rate of a client of the log,
+    fewer clients are chosen at random from it"""
     seed: int = 0
-    """of the draw"""
+    """seed of the drawn trace"""
     json: bool = False
     """print JSON and nothing else"""
 
     def run(self) -> None:
-        """Fit, score, draw."""
+        """Fit the model, score it, and draw a trace if `out` is given."""
         if self.out is not None and self.out.suffix not in (".npz", ".csv"):
             raise UserError(f"{self.out}: a trace is written as .npz or .csv")
         if self.seed < 0:
             raise UserError(f"a seed is a whole number from 0, not {self.seed}")
+        if self.out is None and (self.rounds is not None or self.clients is not None or self.seed):
+            raise UserError("--rounds, --clients and --seed describe the trace that is drawn; give its file with --out")
         log = self.read()
         fitted, score = fit(log.trace, log.clock), quality(log.trace, log.clock, log.repeating)
         drawn = None if self.out is None else self._draw(fitted, log)
@@ -69,7 +71,7 @@ class Fit(Reading):
             console.print(f"{self.out}: {drawn}", soft_wrap=True)
 
     def _draw(self, fitted: Fitted, log: Log) -> Trace:
-        """Draw and write; an .npz keeps names and clock."""
+        """Draw a trace and write it; an .npz keeps names and clock."""
         assert self.out is not None
         rounds = log.trace.rounds if self.rounds is None else self.rounds
         drawn = fitted.draw(rounds, self.clients, self.seed)
@@ -87,7 +89,7 @@ def _model(fitted: Fitted, log: Log) -> Iterator[str]:
     profile, phi, p = fitted.dynamics.profile, fitted.dynamics.persistence, fitted.p
     if log.clock is None:
         yield f"p_i^t = p_i, p_i from {p.min():.3g} to {p.max():.3g}"
-        yield "f is flat, since hours are not known; --round says how long a round is"
+        yield "f is flat, because the hours of the rounds are not known; give the length of a round with --round"
     else:
         yield f"p_i^t = p_i f(hour), p_i from {p.min():.3g} to {p.max():.3g}"
         yield f"f, hours 0 to 23:  {bars(profile)}  {profile.min():.2f} to {profile.max():.2f}"
@@ -105,25 +107,25 @@ def _model(fitted: Fitted, log: Log) -> Iterator[str]:
 def _scored(score: Quality | None, log: Log) -> Iterator[RenderableType]:
     if score is None:
         if log.repeating.all():
-            yield "all clients repeat their days: none is new, and nothing says how well it fits (fewer --days would)"
+            yield "not scored: all clients repeat their days, so that no held-out day is new; give fewer --days"
         else:
-            yield "too few rounds to hold any out: nothing says how well it fits"
+            yield "not scored: the log has too few rounds to hold some out"
         return
     until = " (until a midnight)" if score.at_midnight else ""
     yield f"fitted to the first {score.fitted_rounds} rounds{until}, scored on the {score.held_out_rounds} that follow"
     if score.clients < log.trace.clients:
-        yield f"scored are the {score.clients} clients that do not repeat their days: for the others no day is new"
+        yield f"clients scored: {score.clients}; the others repeat their days, so that no held-out day is new"
     bits = Table("model", "bits per client and round", box=None, padding=(0, 2, 0, 0))
     for name, value in score.bits.items():
         bits.add_row(name, f"{value:.4f}")
     yield bits
-    rows = Table("those rounds", "real", f"{DRAWS} simulated", box=None, padding=(0, 2, 0, 0))
+    rows = Table("held-out rounds", "real", f"{DRAWS} simulated", box=None, padding=(0, 2, 0, 0))
     for name, value in score.real.items():
         low, high = score.simulated[name]
         rows.add_row(name, f"{value:.4g}", f"{low:.4g} to {high:.4g}")
     yield rows
     beyond = ", ".join(score.outside)
-    yield f"beyond what the model draws: {beyond}" if beyond else "the model draws rounds like these in all of this"
+    yield f"outside the range of the simulated rounds: {beyond}" if beyond else "all real values are within the ranges"
 
 
 VERB = Fit

@@ -1,4 +1,4 @@
-"""`fedawe flower`: Start a federation of real processes on this machine, and repeat it in the simulator."""
+"""`fedawe flower`: Run a federation of real processes on this machine, and repeat it in the simulator."""
 
 import shlex
 from collections.abc import Callable
@@ -14,32 +14,32 @@ from fedawe.experiments.flags import Word
 from fedawe.results import record as records
 from fedawe.results.record import Line
 
-ROUND_SECONDS = 30.0  # a node that does not answer by then was not there
+ROUND_SECONDS = 30.0  # a node that does not answer by then is not active in the round
 START_SECONDS = 120.0
-ATTEMPTS = 5  # losses in a row without a completed round after which it gives up
+ATTEMPTS = 5  # losses in a row without a completed round after which `up` gives up
 
 
 @dataclass(frozen=True)
 class Up:
-    """Start a SuperLink and nodes on this machine, learn the bundled digits, stop; the same call again resumes."""
+    """Train on the bundled digits with a SuperLink and nodes on this machine; the same command again resumes."""
 
     nodes: int = 3
-    """how many, each a client with its own part of the digits"""
+    """number of nodes; each is a client with its own part of the digits"""
     rounds: int = 10
-    """how many"""
+    """number of rounds"""
     algorithm: str = "fedawe"
-    """which, with options as in fedau:K=20 or fedawe:clip=0.5"""
+    """the algorithm, with options as in fedau:K=20 or fedawe:clip=0.5"""
     out: Path = Path("federation")
-    """folder of record, trace and model; logs, keys and Flower's own files are in its folder `local`"""
+    """folder for record, trace and model; logs, keys and Flower's own files are in its folder `local`"""
     seed: int = 0
-    """of partition, initial model and batches"""
+    """seed of partition, initial model and batches"""
     tls: bool = False
-    """encrypt, and let in only nodes whose key is registered"""
+    """encrypt connections, and accept only nodes whose key is registered"""
     port: int = 0
-    """of the SuperLink (0: any that is free)"""
+    """port of the SuperLink; 0: any free one"""
 
     def run(self) -> None:
-        """Start, run, stop."""
+        """Start the federation, run the app, and stop."""
         for name, value in (("nodes", self.nodes), ("rounds", self.rounds)):
             if value < 1:
                 raise UserError(f"{name} is {value}; expected a whole number from 1")
@@ -60,14 +60,16 @@ class Up:
             shown = _Shown(self.out, self.rounds)
             limit = START_SECONDS + self.rounds * (ROUND_SECONDS + 5)
             status, log = _completed(federation, shown, lambda: federation.run(app, config, limit, shown.tell))
+        if status == "late":
+            raise UserError(f"the run took longer than {limit:.0f} s; the same command continues it; see {log}")
         if status != "finished:completed":
-            raise UserError(f"the run ended as {status}: {_reason(log)}; see {log}")
+            raise UserError(f"the run failed ({status}): {_reason(log)}; see {log}")
         model, check = run_of(self.out) / MODEL, shlex.join(["fedawe", "flower", "replay", str(self.out)])
         print(f"model: {model}\ncheck that the simulator arrives at it too: {check}")
 
 
 def _completed(federation: Any, shown: "_Shown", run: Callable[[], str]) -> tuple[str, Path]:
-    """How the runs of the app ended, and the last log: after a loss another run goes on, as long as rounds complete."""
+    """Run the app until it ends; after a loss again, as long as rounds complete. Returns the last status and log."""
     losses = 0
     while True:
         before = shown.told
@@ -81,38 +83,38 @@ def _completed(federation: Any, shown: "_Shown", run: Callable[[], str]) -> tupl
         if losses == ATTEMPTS:
             why = _reason(federation.link.log if status == "lost" else log)
             raise UserError(f"{gone} ended {losses} times without completing a round: {why}; see {log}")
-        print(f"{gone} ended; going on from round {shown.told + 1}", flush=True)
+        print(f"{gone} ended; continuing with round {shown.told + 1}", flush=True)
         if not federation.link.alive:
             federation.start_link()
 
 
 @dataclass(frozen=True)
 class Replay:
-    """Run the simulator on the trace of a federation, and compare the models."""
+    """Run the simulator on the trace of a federation, and compare the two models."""
 
     out: tyro.conf.Positional[Path]
-    """the folder that `fedawe flower up` or a server app wrote"""
+    """a folder that `fedawe flower up` or a server app wrote"""
     client: Word = None
-    """the client app that trained, as my_app.client_app:app or client.py:app; not needed for the digits"""
+    """the client app of the federation, as in my_app.client_app:app or client.py:app; not needed for the digits"""
 
     def run(self) -> None:
-        """Replay and compare."""
+        """Replay the federation, and print how far the models differ."""
         from fedawe.deploy import replay  # Flower is an extra
 
         print(replay.main(str(self.out), self.client))
 
 
 class _Shown:
-    """The record's rounds as they come."""
+    """Prints the rounds of the record as they complete."""
 
     def __init__(self, out: Path, rounds: int) -> None:
         self.out, self.rounds = out, rounds
         self.told: int = sum(1 for _ in self._lines())
         if self.told:
-            print(f"{self.told} of {rounds} rounds were done already")
+            print(f"{self.told} of {rounds} rounds were complete already")
 
     def tell(self) -> None:
-        """What is new."""
+        """Print the rounds that are new."""
         for line in self._lines():
             if line["round"] > self.told:
                 self.told = line["round"]
@@ -129,7 +131,7 @@ class _Shown:
 
 
 def _reason(log: Path) -> str:
-    """What the server app said last of why it failed."""
+    """The last error in the log of a server app."""
     lines = log.read_text(errors="replace").splitlines()
     return next((line.split("Error:")[-1].strip() for line in reversed(lines) if "Error:" in line), "no reason given")
 

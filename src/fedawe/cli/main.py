@@ -1,7 +1,7 @@
-"""`fedawe VERB ...`: finds the verb, and turns a user's mistake into one line and exit code 2.
+"""`fedawe VERB ...`: executes the verb, and turns a user's mistake into one line and exit code 2.
 
-A verb is a module beside this one; its docstring says in a line what it does, and its `VERB` is a dataclass of flags
-with a method `run`, or a union of such. A module is imported when its verb is called.
+A verb is a module in this package. The first line of its docstring is its summary, and its `VERB` is a dataclass of
+flags with a method `run`, or a union of such classes. A module is imported only when its verb is called.
 """
 
 import ast
@@ -39,14 +39,14 @@ VERBS = [
 
 
 class Verb(Protocol):
-    """A dataclass of flags that does something."""
+    """A dataclass of the flags of a verb."""
 
     def run(self) -> None:
-        """Do it."""
+        """Execute the verb."""
 
 
 def summary(verb: str) -> str:
-    """What a verb does, in a line: from the docstring of its module, which is not imported for that."""
+    """The summary of a verb, from the docstring of its module, which is not imported for this."""
     spec = importlib.util.find_spec(f"fedawe.cli.{verb}")
     assert spec is not None
     source: Any = spec.loader
@@ -55,7 +55,7 @@ def summary(verb: str) -> str:
 
 
 def overview() -> str:
-    """What `fedawe --help` prints."""
+    """The text of `fedawe --help`."""
     lines = [
         "usage: fedawe VERB [options]",
         "",
@@ -70,7 +70,7 @@ def overview() -> str:
 
 
 def parse(arguments: Sequence[str]) -> Verb:
-    """The verb with its flags; what the parser says of a mistake becomes one line."""
+    """The verb with its flags; the parser's message about a mistake becomes one line."""
     name, *rest = arguments
     if name not in VERBS:
         meant = get_close_matches(name, VERBS, n=1)
@@ -101,8 +101,8 @@ def _read(module: ModuleType, name: str, words: Sequence[str], description: str 
 
 
 def _unknown(module: ModuleType, name: str, words: Sequence[str]) -> str | None:
-    """What is to be said of the first option that the verb does not have; None if it has all of them."""
-    path = [word for word in words[:1] if not word.startswith("-")]  # the verb's own verb, if it has such
+    """The message about the first option that the verb does not have; None if it has all of them."""
+    path = [word for word in words[:1] if not word.startswith("-")]  # the subcommand, if there is one
     known: set[str] = set()
     for part in ([], path):
         text = io.StringIO()
@@ -120,7 +120,7 @@ def _unknown(module: ModuleType, name: str, words: Sequence[str]) -> str | None:
 
 
 def one_line(box: str, verb: str) -> str:
-    """The first part of a framed message, without frame or line breaks.
+    """The first part of a framed message, without its frame and line breaks.
 
     >>> one_line("╭─ Value error ─╮\\n│ Error parsing --rounds: no. │\\n│ ──── │\\n│ see -h │\\n╰──╯", "run")
     'Error parsing --rounds: no; see fedawe run --help'
@@ -132,14 +132,14 @@ def one_line(box: str, verb: str) -> str:
             parts.append([])
         elif text and text[0] not in "╭╰":
             parts[-1].append(text)
-    if "╭" not in box:  # where the terminal has no such characters, the title is a part of its own
+    if "╭" not in box:  # without frame characters the title is a separate part
         del parts[0]
     said = " ".join(parts[0]).rstrip(".")
     return f"{said}; see fedawe {verb} --help"
 
 
 def main() -> None:
-    """The entry point."""
+    """The entry point of the command line."""
     arguments = sys.argv[1:]
     if arguments == ["--version"]:
         print(f"fedawe {__version__}")
@@ -155,11 +155,11 @@ def main() -> None:
     except KeyboardInterrupt:
         print("fedawe: stopped; the same command continues from the last checkpoint", file=sys.stderr)
         sys.exit(130)
-    except BrokenPipeError:  # the reader of our output left, as in `fedawe trace show x | head`
+    except BrokenPipeError:  # the reader of the output has ended, as in `fedawe trace show x | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
     except OSError as error:
-        if error.filename is None:  # not about a file of the user
+        if error.filename is None:  # not about a file
             raise
         print(f"fedawe: {str(error.filename)[:200]}: {error.strerror}", file=sys.stderr)
         sys.exit(2)

@@ -21,28 +21,29 @@ class ReportCommand:
     """Write a page that compares the algorithms of an experiment, or single figures and tables for a paper."""
 
     folder: Positional[Path]
-    """what `fedawe run` or a deployment wrote, or a folder of such folders"""
+    """a folder that `fedawe run` or a deployment wrote, or a folder of such folders"""
     format: Literal["html", "png", "pdf", "svg", "csv", "md", "tex"] = "html"
     """html: one page that needs no network; png, pdf, svg: figures; csv, md, tex: tables"""
     to: File = None
-    """file of the page (default FOLDER/report.html), or folder (default FOLDER/figures, FOLDER/tables)"""
+    """file of the page (default: FOLDER/report.html), or folder of figures or tables (default: FOLDER/figures,
+    FOLDER/tables)"""
     baseline: Word = None
-    """the algorithm to which differences are taken (default: FedAvg if it takes part, else the first)"""
+    """the algorithm that is subtracted in differences (default: FedAvg if it is in the experiment, else the first)"""
     metric: Word = None
-    """the metric by which algorithms are compared (default: the one that the task declares to decide)"""
+    """the metric by which algorithms are compared (default: the deciding metric of the task)"""
     algorithms: Names = ()
-    """which algorithms, by label or display name (default: all)"""
+    """the algorithms to compare, by label or display name (default: all)"""
     window: int = 50
-    """number of last rounds; the result of a run is the mean over its evaluations in these"""
+    """the result of a run is the mean over its evaluations in this number of last rounds"""
     interval: Literal["student", "bootstrap"] = "student"
-    """95 % intervals of paired differences: student, or bootstrap from 10 seeds on"""
+    """95 % intervals of paired differences: student, or bootstrap, which needs at least 10 seeds"""
     width: float = 5.5
     """width of a figure in inches"""
     font_size: float = 8.0
-    """size of the letters in a figure, in points"""
+    """font size of a figure in points"""
 
     def run(self) -> None:
-        """Write what was asked for, and say where."""
+        """Write the page, figures or tables, and print their names."""
         from fedawe.report.page import write_page
         from fedawe.results.choice import Choice
         from fedawe.results.folder import load_all
@@ -79,7 +80,7 @@ class ReportCommand:
 
 
 def print_summary(results: "Results", console: "Console | None" = None) -> None:
-    """The result table and what it says, for a terminal."""
+    """Print the result table, warnings and the main result."""
     from rich.console import Console
 
     from fedawe.report.words import words
@@ -94,7 +95,7 @@ def print_summary(results: "Results", console: "Console | None" = None) -> None:
 
 
 def print_table(table: "ResultTable", console: "Console") -> None:
-    """A table for a terminal of 80 columns."""
+    """Print a table; it fits a terminal of 80 columns."""
     from rich import box
     from rich.table import Table
     from rich.text import Text

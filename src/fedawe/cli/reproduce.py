@@ -25,28 +25,28 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ReproduceCommand:
-    """Repeat one of the paper's tables or figures; the same call again resumes, and no finished run is repeated."""
+    """Repeat one of the paper's tables or figures; the same command again resumes, without repeating finished runs."""
 
     item: Positional[Word] = None
-    """a table or figure, as in table2 or fig7; or all. Without it, they are listed"""
+    """a table or figure, as in table2 or fig7; or all (default: list them)"""
     preset: Name = "mini"
-    """paper: exactly the paper's settings; conv: its networks on smaller images; mini: a small network, sized for two
-    cores; smoke: seconds, on the bundled digits"""
+    """paper: exactly the paper's settings; conv: its networks on smaller images; mini: a small network, for two cores;
+    smoke: the bundled digits, which take seconds"""
     readings: OmitArgPrefixes[Readings] = field(default_factory=Readings)
     only: OmitArgPrefixes[Only] = field(default_factory=Only)
     trace: File = None
-    """a recorded trace for beyond (.npz or .csv)"""
+    """a recorded trace (.npz or .csv) for the item beyond"""
     data: File = None
     """folder of the data sets added with `fedawe data` (default: $FEDAWE_DATA, or the user's cache)"""
     jobs: Whole = None
-    """runs at once, one core each (default: all cores; 1 for smoke)"""
+    """number of runs at once, one core each (default: all cores; 1 for smoke)"""
     out: Path = Path("runs/reproduce")
-    """folder of runs, tables and figures; each preset has its own below it"""
+    """folder for runs, tables and figures; each preset has a folder of its own in it"""
     dry_run: bool = False
-    """only list the runs, and how long they will take"""
+    """only list the runs, with an estimate of their time"""
 
     def run(self) -> None:
-        """Run what is missing, then write the tables and figures."""
+        """Execute the missing runs, then write the tables and figures."""
         from fedawe.cli.run import run_shown
         from fedawe.experiments.execution import Execution
         from fedawe.paper.estimate import estimates
@@ -65,7 +65,7 @@ class ReproduceCommand:
         plan = Plan(presets()[self.preset], self.readings, self.only, self.trace, self.data)
         items = tuple(ITEMS) if self.item == "all" else (self.item,)
         out, planned = self.out / self.preset, merged([each for item in items for each in needed(item, plan)])
-        # Digits are trained sooner than a second process has started.
+        # Training on the digits takes less time than starting a second process.
         jobs = self.jobs if self.jobs is not None else 1 if self.preset == "smoke" else cores()
         execution = Execution(jobs=jobs, checkpoint_every=100)
         execution.check()
@@ -83,7 +83,7 @@ class ReproduceCommand:
 
 
 def check_data(planned: "Sequence[Planned]") -> None:
-    """Refuses data sets that are missing before the first run, not before the first that needs them."""
+    """Refuses missing data sets before the first run of all, not before the first run that needs them."""
     from fedawe.tasks.named import NamedTask
 
     tasks = [each.experiment().task for each in planned]
@@ -92,7 +92,7 @@ def check_data(planned: "Sequence[Planned]") -> None:
 
 
 def write(out: Path, item: str, made: "Outcome") -> None:
-    """Tables as CSV, Markdown and LaTeX, figures as PNG and PDF; both shown or named."""
+    """Write tables as CSV, Markdown and LaTeX and figures as PNG and PDF; print small tables and all names."""
     from rich.console import Console
 
     from fedawe.core.files import new_folder, write_atomically
@@ -119,7 +119,7 @@ def write(out: Path, item: str, made: "Outcome") -> None:
 
 
 def show(table: "Table", console: "Console") -> int:
-    """A table for a terminal: as many of its first columns as fit; how many are left for the files to show."""
+    """Print the first columns of a table that fit the terminal; returns the number of columns left out."""
     from rich import box
     from rich.table import Table as RichTable
     from rich.text import Text

@@ -33,24 +33,24 @@ class RunCommand:
     """a Python file that defines a fedawe.Experiment; without it the flags describe the experiment"""
     settings: tyro.conf.OmitArgPrefixes[Settings] = field(default_factory=Settings)
     algorithms: Names = ()
-    """which, with options as in fedau:K=20 or fedawe:clip=0.5,eta0=0.2 (default: those of the paper)"""
+    """the algorithms, with options as in fedau:K=20 or fedawe:clip=0.5,eta0=0.2 (default: those of the paper)"""
     seeds: Wholes = ()
-    """each seed has its own partition, trace and initial model, shared by all algorithms (default: 0 1 2)"""
+    """the seeds; each has its own partition, trace and initial model, shared by all algorithms (default: 0 1 2)"""
     out: Path = Path("runs/latest")
-    """folder of records and models"""
+    """folder for records and models"""
     track: Names = ()
-    """show runs while they go on in mlflow, tensorboard or wandb, with options as in mlflow:uri=http://localhost:5000
-    or wandb:mode=offline; or in a tracker of your own: my.tools:Chat, tools.py:Chat"""
+    """show running runs in mlflow, tensorboard or wandb, with options as in mlflow:uri=http://localhost:5000 or
+    wandb:mode=offline; or in a tracker of your own: my.tools:Chat, tools.py:Chat"""
     execution: tyro.conf.OmitArgPrefixes[Execution] = field(default_factory=Execution)
 
     def run(self) -> None:
-        """Run what has not run yet."""
+        """Execute the runs that are not complete."""
         experiment = self.experiment()
         run_shown(experiment, self.out, self.execution, [tracker_of(text) for text in self.track])
         print(f"compare them: fedawe report {shlex.quote(str(self.out))}")
 
     def experiment(self) -> "Experiment":
-        """What the flags or the file describe."""
+        """The experiment that the flags or the study file describe."""
         if self.study is None:
             from fedawe.experiments.build import experiment_of
 
@@ -58,7 +58,8 @@ class RunCommand:
         rest = dataclasses.replace(self.settings, rounds=None)
         if rest != Settings() or self.algorithms:
             raise UserError(
-                f"{self.study} defines the experiment; only --rounds, --seeds, --out and how to execute it can be given"
+                f"{self.study} defines the experiment; only --rounds, --seeds, --out, --track and execution options "
+                "can be given"
             )
         from fedawe.experiments.study import experiment_in
 
@@ -68,7 +69,7 @@ class RunCommand:
 
 
 def description() -> str:
-    """What `fedawe run --help` begins with: every algorithm with its options and their defaults."""
+    """The beginning of `fedawe run --help`, with every algorithm, its options and their defaults."""
     import inspect
 
     from fedawe.algorithms import ALGORITHMS
@@ -83,7 +84,7 @@ def description() -> str:
 
 
 def tracker_of(text: str) -> "Tracker":
-    """A tracker as written: `mlflow`, `wandb:mode=offline`."""
+    """The tracker that a text such as `mlflow` or `wandb:mode=offline` describes."""
     from fedawe.experiments import names
     from fedawe.trackers import TRACKERS
 
@@ -94,7 +95,7 @@ def tracker_of(text: str) -> "Tracker":
 def run_shown(
     experiment: "Experiment", out: Path, execution: Execution, trackers: "Sequence[Tracker]" = ()
 ) -> "Results":
-    """Run an experiment with progress, and say in the end what became of its runs."""
+    """Run an experiment, show its progress, and print how many runs are complete."""
     from fedawe.cli.show import progress
 
     total = len(experiment.algorithms) * len(experiment.seeds)
@@ -117,7 +118,7 @@ def run_shown(
 
 
 def _computed(header: dict[str, Any]) -> str:
-    """How the network of a run was computed, and why so."""
+    """A sentence: by which executor the network of a run was computed, and why."""
     grouped = "several clients at once" if header.get("stacked") else "one client after another"
     return f"the network was computed by {header['executor']} ({header['executor_why']}), {grouped}"
 

@@ -1,4 +1,4 @@
-"""What the verbs print: progress on a terminal, plain lines elsewhere."""
+"""Progress of runs: bars on a terminal, plain lines elsewhere."""
 
 import sys
 import time
@@ -10,11 +10,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from fedawe.experiments import run
 
-PERIOD_SECONDS = 60.0  # between two lines of progress where there is no terminal
+PERIOD_SECONDS = 60.0  # between two lines of progress without a terminal
 
 
 class Shown:
-    """Where the rounds of a run are told: bars on a terminal; elsewhere a line per run and one every minute."""
+    """Shows the progress of runs: bars on a terminal; otherwise a line per run, and one every minute."""
 
     def __init__(self, bars: Progress | None, total: int) -> None:
         self.bars, self.total, self.done = bars, total, 0
@@ -25,7 +25,7 @@ class Shown:
             self.one = bars.add_task("", total=None, facts="")
 
     def tell(self, at: run.Progress) -> None:
-        """One more round."""
+        """Show that a round is complete."""
         self.worked = True
         value = f"{at.deciding} {at.metrics[at.deciding]:.4g}" if at.deciding in at.metrics else ""
         ended = at.rounds == at.of
@@ -50,7 +50,7 @@ class Shown:
             self.bars.reset(self.one)
 
     def warn(self, message: str) -> None:
-        """Something was repaired or is unusual."""
+        """Print a warning."""
         if self.bars is not None:
             self.bars.console.print(f"fedawe: {message}", style="yellow", highlight=False, markup=False)
         else:
@@ -59,7 +59,7 @@ class Shown:
 
 @contextmanager
 def progress(total: int) -> Iterator[Shown]:
-    """Bars on standard error if that is a terminal."""
+    """Show the progress of `total` runs, with bars if standard error is a terminal."""
     console = Console(stderr=True)
     if not console.is_terminal:
         yield Shown(None, total)

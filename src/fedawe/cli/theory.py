@@ -1,4 +1,4 @@
-"""`fedawe theory`: Print what the paper's theory says about given probabilities or a trace, in numbers."""
+"""`fedawe theory`: Compute the quantities of the paper's theory for given probabilities or a trace."""
 
 import json
 from dataclasses import dataclass
@@ -8,37 +8,37 @@ from fedawe.experiments.flags import File, Numbers, Whole
 
 @dataclass(frozen=True)
 class Theory:
-    """Print mixing, staleness, conditions on learning rates, bounds and costs: the paper's, and tighter ones."""
+    """Print mixing, staleness, conditions on learning rates, bounds and costs, from the paper and tighter ones."""
 
     p: Numbers = (0.1,)
-    """base probabilities: one for all clients or one for each"""
+    """base probabilities: one for all clients or one for each (default: 0.1)"""
     clients: Whole = None
-    """how many (default: as many as p has, or 100)"""
+    """number of clients (default: as many as p has, or 100)"""
     dynamics: str = "stationary"
     """stationary, staircase, sine, interleaved, with options as in sine:gamma=0.2,period=40"""
     trace: File = None
-    """take the rates of a trace (.npz or .csv) instead, and measure its staleness and its rho"""
+    """use the rates of a trace (.npz or .csv) instead of p, and measure its staleness and its rho"""
     rounds: Whole = None
-    """T (default 2000, or the rounds of the trace)"""
+    """T, the number of rounds (default: 2000, or those of the trace)"""
     steps: int = 10
-    """s, local steps"""
+    """s, the number of local steps"""
     smoothness: float = 1.0
-    """L"""
+    """L, the Lipschitz constant of the gradients"""
     beta: float = 0.0
-    """beta of Assumption 4: how far clients' gradients may differ from their mean, relative to the mean's norm"""
+    """beta of Assumption 4: how far clients' gradients may differ from their mean, relative to the norm of the mean"""
     sigma: float = 1.0
     """standard deviation of stochastic gradients"""
     zeta: float = 1.0
-    """zeta of Assumption 4: how far clients' gradients may differ besides, whatever the mean's norm"""
+    """zeta of Assumption 4: how far clients' gradients may differ in addition, independent of the norm of the mean"""
     gap: float = 1.0
-    """F(x0) - F*"""
+    """F(x0) - F*, the initial loss minus the least loss"""
     parameters: int = 273_706
-    """d, for memory and bytes sent; that of the paper's network for SVHN if it is not given"""
+    """d, the number of parameters, for memory and bytes; the default is that of the paper's network for SVHN"""
     json: bool = False
     """print JSON and nothing else"""
 
     def run(self) -> None:
-        """Compute and tell."""
+        """Compute the quantities, and print them."""
         from rich.console import Console
 
         from fedawe.audit.as_json import plain

@@ -24,25 +24,27 @@ SHADES = " ░▒▓█"
 
 @dataclass(frozen=True)
 class Draw:
-    """Draw a trace from one of the dynamics and write it."""
+    """Draw a trace from one of the dynamics, and write it."""
 
     out: tyro.conf.Positional[Path]
-    """.npz (keeps the probabilities) or .csv"""
+    """file of the trace: .npz (keeps the probabilities) or .csv"""
     dynamics: str = "sine"
     """stationary, staircase, sine, interleaved, markov, cyclic, outages, with options as in sine:gamma=0.2,period=40"""
     p: Numbers = ()
-    """base probabilities: one for all or one for each client (default: one class per client, by the paper's rule)"""
+    """base probabilities: one for all or one for each client (default: the paper's rule, with one class per client)"""
     clients: int = 100
-    """how many"""
+    """number of clients"""
     rounds: int = 300
-    """how many"""
+    """number of rounds"""
     seed: int = 0
-    """of the draw"""
+    """seed of the drawn trace"""
 
     def run(self) -> None:
-        """Draw, write, say what it is."""
+        """Draw the trace, write it, and print a summary."""
         spec = names.parse(self.dynamics, "availability", DYNAMICS)
-        if self.clients < 1 or len(self.p) not in (0, 1, self.clients):
+        if self.clients < 1:
+            raise UserError(f"clients is {self.clients}; expected a whole number from 1")
+        if len(self.p) not in (0, 1, self.clients):
             raise UserError(f"p has {len(self.p)} numbers for {self.clients} clients; give one for all or one for each")
         if self.out.suffix not in (".npz", ".csv"):
             raise UserError(f"{self.out}: a trace is written as .npz or .csv")
@@ -65,10 +67,10 @@ class Show:
     round_seconds: Number = None
     """length of a round, for intervals in seconds"""
     plot: File = None
-    """also draw the stripes into this .png, .pdf or .svg"""
+    """also draw the stripes as this .png, .pdf or .svg"""
 
     def run(self) -> None:
-        """A summary and stripes: a row per client (or per group of clients), time to the right."""
+        """Print a summary and stripes: a row per client or group of clients, with time to the right."""
         trace = Trace.load(self.path, round_seconds=self.round_seconds)
         console = Console(highlight=False, markup=False)
         console.print(str(trace))
@@ -91,7 +93,7 @@ class Show:
 
 @dataclass(frozen=True)
 class Check:
-    """Check that a file is a trace."""
+    """Check that a file is a valid trace."""
 
     path: tyro.conf.Positional[Path]
     """.npz or .csv"""
@@ -99,12 +101,12 @@ class Check:
     """length of a round, for intervals in seconds"""
 
     def run(self) -> None:
-        """Read it; what is wrong is said with file and line."""
+        """Read the trace; an error names the file and the line."""
         print(f"{self.path}: {Trace.load(self.path, round_seconds=self.round_seconds)}")
 
 
 def stripes(trace: Trace, width: int, height: int) -> list[str]:
-    """The trace in characters: the darker, the more of those clients were available in those rounds."""
+    """The trace as lines of characters; a darker one means that more of its clients were available in its rounds."""
     rows = np.array_split(np.arange(trace.clients), min(height, trace.clients))
     columns = np.array_split(np.arange(trace.rounds), min(width, trace.rounds))
     out = []
@@ -116,7 +118,7 @@ def stripes(trace: Trace, width: int, height: int) -> list[str]:
 
 
 def picture(trace: Trace, path: Path) -> bytes:
-    """The stripes as a file of the kind that the path names."""
+    """The stripes as the content of an image file; the path names its format."""
     if path.suffix not in (".png", ".pdf", ".svg"):
         raise UserError(f"{path}: a picture is a .png, .pdf or .svg")
     figure = Figure(figsize=(8, 3), layout="constrained")  # no window, whatever the platform

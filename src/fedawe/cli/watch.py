@@ -1,4 +1,4 @@
-"""`fedawe watch`: Show a run or a deployment while it goes on, on a page that refreshes itself."""
+"""`fedawe watch`: Show a run or a deployment in progress on a page that refreshes itself."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,15 +8,15 @@ import tyro
 
 @dataclass(frozen=True)
 class Watch:
-    """Serve a page on this machine that shows a run or a deployment while it goes on; stop it with Ctrl-C."""
+    """Serve a page on this machine that shows a run or a deployment in progress; stop it with Ctrl-C."""
 
     folder: tyro.conf.Positional[Path]
-    """what `fedawe run`, `fedawe flower up` or a Flower strategy with `out` writes to"""
+    """the folder to which `fedawe run`, `fedawe flower up` or a Flower strategy with `out` writes"""
     port: int = 0
-    """on which the page is served, on this machine only; 0 takes a free one"""
+    """port of the page, which only this machine can reach; 0: any free one"""
 
     def run(self) -> None:
-        """Serve until stopped."""
+        """Serve the page until Ctrl-C."""
         from fedawe.report.watch import server
 
         serving = server(self.folder, self.port)

@@ -1,13 +1,13 @@
-"""A federation of real devices: Flower's server and client apps around any algorithm.
+"""Deployment on real devices with Flower: a strategy and apps that run any algorithm.
 
-`FlowerStrategy(fedawe.FedAWE(), clients=10)` is a Flower strategy; `server_app` and `client_app` make whole apps.
+`FlowerStrategy(fedawe.FedAWE(), clients=10)` is a Flower strategy; `server_app` and `client_app` make complete apps.
 """
 
 import warnings
 
 try:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # between libraries that Flower imports
+        warnings.simplefilter("ignore", DeprecationWarning)  # raised by libraries that Flower imports
         import flwr  # noqa: F401
 except ImportError as error:
     from fedawe.core.errors import UserError

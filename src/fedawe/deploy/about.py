@@ -1,4 +1,4 @@
-"""What the record of a federation says of it: the header of every record, as far as a server knows it."""
+"""The header of the record of a federation: the fields of every record's header, as far as the server knows them."""
 
 import json
 from collections.abc import Mapping
@@ -18,15 +18,15 @@ from fedawe.tasks.layout import Layout
 
 @dataclass(frozen=True)
 class About:
-    """What a server app knows of its clients; all of it is optional, and none of it may change when a run is continued.
+    """A description of a deployment for its record. Every field is optional; none may change when a run is continued.
 
-    task     what is learned, as fields
+    task     what is learned, as named fields
     local    how clients train
-    metrics  what the server's evaluation returns
+    metrics  the metrics that the server's evaluation returns
     inputs   the shape of one input
-    classes  how many
-    seed     of everything random
-    config   the run configuration that the clients get, for a replay
+    classes  the number of classes
+    seed     the seed of all random numbers
+    config   the run configuration that the clients receive; a replay uses it
     """
 
     task: Any = None
@@ -41,9 +41,9 @@ class About:
 def deployment_header(
     about: About, given: Algorithm[Any], algorithm: Algorithm[Any], layout: Layout, clients: int, rounds: int
 ) -> Line:
-    """The header of the record; the same fields as those of a simulated run, and `deployment`.
+    """The header of the record: the fields of a simulated run, and `deployment`.
 
-    The run is named after the algorithm that was given; it says of itself what is deployed.
+    The run is named after `given`, the algorithm of the user; `algorithm` is its deployed form.
     """
     name = name_of(given)
     header = header_of(
@@ -69,7 +69,7 @@ def deployment_header(
 
 
 def shared(about: About, rounds: int) -> Line:
-    """What an experiment says of all its runs; this one has one."""
+    """The fields that an experiment shares among its runs; a deployment is an experiment with one run."""
     return {
         "task": described(about.task),
         "availability": {"class": "fedawe.availability.trace:Trace", "title": "deployment"},
@@ -82,7 +82,7 @@ def shared(about: About, rounds: int) -> Line:
 
 
 def check_recordable(config: Mapping[str, Any]) -> None:
-    """Refuses what the record of a federation cannot hold, before anything is written."""
+    """Refuses a configuration that cannot be written as JSON, before anything is written."""
     for name, value in config.items():
         try:
             json.dumps(value, allow_nan=False)

@@ -1,7 +1,7 @@
-"""Whole apps for Flower: a server app for any algorithm by name, a client app for any module and data loader.
+"""Complete apps for Flower: a server app for any algorithm by name, a client app for any module and data loader.
 
-Both read Flower's run configuration (kebab-case keys, see docs/flower.md). A client app made here says which client it
-is and which round its reply is for, so that the server can hold it to both.
+Both read Flower's run configuration (kebab-case keys, see docs/flower.md). A reply of a client app made here contains
+the client and the round, so that the server can check both.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,14 +23,14 @@ from fedawe.core.rng import rng
 from fedawe.deploy import wire
 from fedawe.deploy.about import About
 from fedawe.deploy.presence import WHO
-from fedawe.deploy.rules import options_from
+from fedawe.deploy.rules import number, options_from
 from fedawe.deploy.strategy import FlowerStrategy
 from fedawe.deploy.wire import ROUND
 from fedawe.experiments.build import algorithm_spec, build_algorithm
 from fedawe.tasks.layout import Layout
 from fedawe.training.local import Local, Rate
 
-# Keys of a run configuration that change no number a client computes.
+# Keys of a run configuration on which the numbers that a client computes do not depend.
 EXECUTION = (
     "algorithm", "num-rounds", "timeout", "quorum", "out", "authenticated", "max-norm", "max-statistics",
     "max-versions", "evaluate", "groups",
@@ -41,28 +41,28 @@ Arrays = dict[str, Tensor]
 
 @dataclass(frozen=True)
 class Job:
-    """What a client has to do: train the model `arrays` in round t, with g + shift + prox (y - x) for a gradient g."""
+    """The work of a client: train the model `arrays` in round t, replacing a gradient g by g + shift + prox (y - x)."""
 
     arrays: Arrays
     t: int
     client: int
-    config: Config  # the run configuration, and over it what the server sends along
+    config: Config  # the run configuration, updated by the configuration in the server's message
     shift: Tensor | None = None  # added to every gradient, in the order of the layout             [d]
-    prox: float = 0.0  # adds prox (y - x) to every gradient, y the iterate, x the model at the start
-    rounds: int = 1  # rounds of work owed, this one included
-    loss: bool = False  # whether the loss at the start is asked for
+    prox: float = 0.0  # adds prox (y - x) to every gradient; y is the iterate, x the model at the start
+    rounds: int = 1  # rounds of local work that the client has to make up for, including this one
+    loss: bool = False  # whether the algorithm asks for the loss at the start
 
 
 class ServerAppError(UserError):
-    """A user's mistake that ends a server app. Whoever logs it finds its message and no traceback.
+    """A user's mistake that ends a server app; it is logged as one line without a traceback.
 
-    Flower logs what a server app raises with `__traceback__`. Leaving with SystemExit instead would skip its report to
-    the SuperLink, for which the run would go on.
+    Flower logs an exception of a server app with its `__traceback__`. With SystemExit instead, Flower would not report
+    the end to the SuperLink, and the run would never end there.
     """
 
     @property
     def __traceback__(self) -> None:
-        """None, whatever is set: the message says all."""
+        """None, so that only the message is logged."""
 
     @__traceback__.setter
     def __traceback__(self, value: Any) -> None:
@@ -76,9 +76,10 @@ Loader = Iterable[tuple[Tensor, Tensor]]
 def client_app_of(train: Train, applies: Sequence[str] = ()) -> ClientApp:
     """The client app that answers every job with `train(job)`: the trained arrays, and metrics.
 
-    `applies` names the fields of a job, of "shift", "prox", "rounds" and "loss", that `train` heeds. A message with any
-    other is refused, so that no algorithm is silently run as FedAvg. Among the metrics, "fedawe-weight" is the number
-    of steps, "fedawe-rate" their learning rate and "fedawe-loss" the loss at the start, for algorithms that use them.
+    `applies` names those of the fields "shift", "prox", "rounds" and "loss" of a job that `train` uses. A message with
+    another of these fields is refused, so that no algorithm is silently run as FedAvg. Among the metrics,
+    "fedawe-weight" is the number of steps, "fedawe-rate" their learning rate and "fedawe-loss" the loss at the start,
+    for algorithms that use them.
     """
     app = ClientApp()
 
@@ -91,7 +92,9 @@ def client_app_of(train: Train, applies: Sequence[str] = ()) -> ClientApp:
         config: Config = {**context.run_config, **next(iter(message.content.config_records.values()))}
         sent = wire.fields_of(message.content)
         if unknown := [name for name in sent if name not in applies]:
-            raise UserError(f"this client app does not apply {', '.join(unknown)}, which the algorithm sends")
+            raise UserError(
+                f"this client app does not apply {', '.join(unknown)}, which the algorithm sends; use one that does"
+            )
         metrics: dict[str, Any] = {}
         trained, found = train(_job(message, client_id(context), config))
         said: dict[str, Any] = {ROUND: config[ROUND], wire.APPLIED: ",".join(sent)}
@@ -122,7 +125,7 @@ def _job(message: Message, client: int, config: Config) -> Job:
 
 
 def client_id(context: Context) -> int:
-    """`client-id` of the node's configuration, or `partition-id`, as Flower's own simulation calls it."""
+    """`client-id` of the node's configuration, or `partition-id`, which is its name in Flower's simulation."""
     said = context.node_config.get("client-id", context.node_config.get("partition-id"))
     if isinstance(said, bool) or not isinstance(said, int):
         raise UserError(f"client-id is {said!r}; start the node with --node-config 'client-id=0' (1, 2, ...)")
@@ -136,9 +139,9 @@ def client_app(
 ) -> ClientApp:
     """A client app that trains `model()` on the batches of `data(client)`: `steps` steps of SGD at rate eta_l(t).
 
-    With `precision = "bfloat16"` in the run configuration it computes under `torch.autocast`.
-
-    Every random number that torch draws meanwhile, also by a shuffling loader, is named by (seed, t, client).
+    With `precision = "bfloat16"` in the run configuration it computes under `torch.autocast`. All random numbers that
+    torch draws during training, also those of a loader that shuffles, are determined by (seed, t, client). The metric
+    "num-examples" is the number of samples in all steps.
     """
 
     def train(job: Job) -> tuple[Arrays, Mapping[str, float]]:
@@ -165,8 +168,8 @@ def client_app(
 
 
 def local_from(config: Config) -> Local:
-    """How the clients of `client_app` train."""
-    rate, steps = Rate(float(config.get("eta0", 0.1))), int(config.get("steps", 10))
+    """The local training of `client_app`, from the run configuration."""
+    rate, steps = Rate(number(config, "eta0", 0.1)), number(config, "steps", 10)
     return Local(rate, steps, precision=config.get("precision", "float32"))
 
 
@@ -189,7 +192,7 @@ def _correction(module: nn.Module, job: Job) -> Callable[[], None]:
 
 
 def _batches(loader: Loader, steps: int) -> Iterable[tuple[Tensor, Tensor]]:
-    """So many batches, from as many epochs as it takes."""
+    """`steps` batches, from as many epochs as needed."""
     left = steps
     while left > 0:
         before = left
@@ -209,12 +212,12 @@ def server_app(
 ) -> ServerApp:
     """A server app that runs the algorithm of the run configuration on the parameters of `model()`.
 
-    `evaluate(module)` gives metrics by name; `metrics` says what they are, for reports.
+    `evaluate(module)` returns metrics by name; `metrics` describes them for reports.
     """
 
     def initial(config: Config) -> Arrays:
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(int(rng(int(config.get("seed", 0)), "init").integers(2**63)))
+            torch.manual_seed(int(rng(number(config, "seed", 0), "init").integers(2**63)))
             return model().state_dict()
 
     def evaluated(arrays: Arrays, config: Config) -> Mapping[str, float]:
@@ -230,7 +233,7 @@ def server_app(
             task={"model": described(model)},
             local={"rate": described(local.rate), "steps": local.steps, "precision": local.precision},
             metrics=metrics,
-            seed=int(config.get("seed", 0)),
+            seed=number(config, "seed", 0),
             config={name: value for name, value in config.items() if name not in EXECUTION},
         )
 
@@ -240,10 +243,13 @@ def server_app(
 def server_app_of(
     initial: Callable[[Config], Arrays],
     evaluate: Callable[[Arrays, Config], Mapping[str, float]] | None = None,
-    about: Callable[[Config], About] = lambda config: About(seed=int(config.get("seed", 0))),
+    about: Callable[[Config], About] = lambda config: About(seed=number(config, "seed", 0)),
     layout: Callable[[], Layout] | None = None,
 ) -> ServerApp:
-    """The server app that begins at `initial(config)`; the record keeps `about(config)`, which may not change."""
+    """The server app that starts from the model `initial(config)`. Its record contains `about(config)`.
+
+    `about(config)` may not change when the run is continued.
+    """
     app = ServerApp()
 
     @app.main()
@@ -254,9 +260,8 @@ def server_app_of(
             raise ServerAppError(str(error)) from None
 
     def serve(grid: Grid, config: Config) -> None:
-
         def evaluate_fn(n: int, arrays: ArrayRecord) -> MetricRecord | None:
-            """Of the model, and of further models that the algorithm has."""
+            """The metrics of the model and of the algorithm's further models."""
             del n
             if evaluate is None:
                 return None
@@ -276,8 +281,8 @@ def server_app_of(
         strategy.start(
             grid=grid,
             initial_arrays=ArrayRecord(initial(config)),
-            num_rounds=int(config.get("num-rounds", 3)),
-            timeout=float(config.get("timeout", 3600)),
+            num_rounds=number(config, "num-rounds", 3),
+            timeout=number(config, "timeout", 3600.0),
             evaluate_fn=evaluate_fn,
         )
 
@@ -287,10 +292,10 @@ def server_app_of(
 def algorithm_from(config: Config) -> Algorithm[Any]:
     """The algorithm that the configuration names: `fedawe`, `fedawe:clip=0.5`, `my.rules:Mine:beta=0.9`."""
     spec = algorithm_spec(str(config.get("algorithm", "fedawe")))
-    algorithm: Algorithm[Any] = build_algorithm(spec, Local(Rate(float(config.get("eta0", 0.1)))))
+    algorithm: Algorithm[Any] = build_algorithm(spec, Local(Rate(number(config, "eta0", 0.1))))
     if lacks_probabilities(algorithm):
         raise UserError(
-            f"{name_of(algorithm)} needs the probabilities of every round, which no configuration can say; write a "
-            "server app with FlowerStrategy and give it p [rounds, clients]"
+            f"{name_of(algorithm)} needs the probabilities of every round, which a run configuration cannot contain; "
+            "write a server app with FlowerStrategy and give the algorithm p [rounds, clients]"
         )
     return algorithm

@@ -1,17 +1,17 @@
-"""What is on the disk after every round: enough to go on as if nothing had happened.
+"""The files of a federation: after every round a checkpoint, from which an interrupted run continues.
 
-The folder is that of an experiment with one run, so that everything that reads experiments reads it too:
+The folder has the form of an experiment with one run, so that everything that reads experiments reads it too:
 
 OUT/experiment.json                        what was deployed, versions and hardware
-OUT/traces/seed-0.npz                      which clients were active when, as `fedawe run --dynamics` reads it; from
+OUT/traces/seed-0.npz                      which clients were active in which round, for `fedawe run --dynamics`; from
                                            100 rounds on the newest hundredth of them may be missing until the end
 OUT/fedawe/seed-0/record.jsonl             a header, lines of rounds and of evaluations, a last line
 OUT/fedawe/seed-0/model.safetensors        the model, when all rounds are done; further models beside it
 OUT/fedawe/seed-0/initial.safetensors      the model before the first round
-OUT/fedawe/seed-0/checkpoint-00000012-...  after 12 rounds: state, trace, who is who, the record's last lines
+OUT/fedawe/seed-0/checkpoint-00000012-...  after 12 rounds: state, trace, nodes of clients, last lines of the record
 OUT/fedawe/seed-0/versions/                the models that clients hold, each once
 
-The checkpoint is what counts; it is written first, at once, and everything else follows from it.
+The checkpoint is written first and atomically. The record and the trace are completed from it when a run continues.
 """
 
 import hashlib
@@ -41,13 +41,13 @@ from fedawe.results import record as records
 from fedawe.results.head import HEAD, head_content
 from fedawe.results.record import FORMAT, Line, Record
 
-PATIENCE = 60.0  # seconds that a server app which is going down may still hold the folder
-GROWN = 0.01  # the part of its rounds by which a trace has grown when it is written again
+PATIENCE = 60.0  # seconds to wait for another server app, which may be shutting down, to release the folder
+GROWN = 0.01  # a trace is written again when it has grown by this share of its rounds
 MODEL, INITIAL = "model.safetensors", "initial.safetensors"
 
 
 def run_of(out: str | Path) -> Path:
-    """The folder of the one run that a federation's folder has."""
+    """The folder of the only run in a federation's folder."""
     found = sorted(Path(out).glob(f"*/seed-*/{records.NAME}"))
     if len(found) != 1:
         raise UserError(f"{out} holds {len(found)} runs; expected the folder of one federation")
@@ -55,20 +55,20 @@ def run_of(out: str | Path) -> Path:
 
 
 class Folder:
-    """The folder of one federation; `header` says what must be the same whenever it goes on."""
+    """The folder of one federation; a run continues only with the same `header`, except for the fields MAY_DIFFER."""
 
     def __init__(self, out: Path, header: Line, max_versions: int) -> None:
         self.out, self.header = out, header
         self.meant = {name: value for name, value in header.items() if name not in MAY_DIFFER}
         self.path = path_of_run(out, header["label"], header["seed"])
         self.max_versions = max_versions
-        self.indexes: list[Index] = []  # of the checkpoints that are kept, newest first
+        self.indexes: list[Index] = []  # one for each checkpoint that is kept, newest first
         self.writer: records.Writer | None = None
-        self.traced = 0  # rounds of the trace that was written last
+        self.traced = 0  # number of rounds in the trace that was written last
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Nobody else writes here meanwhile."""
+        """Lock the folder, so that no other server app writes to it, and prepare it."""
         new_folder(self.out)
         try:
             with filelock.FileLock(self.out / ".lock", timeout=PATIENCE):
@@ -84,7 +84,7 @@ class Folder:
             raise UserError(f"{error.filename or self.out}: cannot be written ({error.strerror})") from None
 
     def _prepare(self) -> None:
-        """Refuses the folder of something else; then writes what all readers look for first."""
+        """Refuse a folder that holds something else, then write `experiment.json`, which all readers look for."""
         remove_unfinished(self.out)
         for path in sorted(self.out.glob(f"*/seed-*/{records.NAME}")):
             was = records.read(path).header
@@ -110,34 +110,34 @@ class Folder:
             raise UserError(f"{self.out} holds a federation with {other(*found)}; choose another out")
 
     def load(self, fresh: Progress, warn: Callable[[str], None]) -> Progress:
-        """Where to go on: the newest checkpoint that is undamaged, or `fresh` if there is none."""
+        """The progress in the newest undamaged checkpoint, or `fresh` if there is no checkpoint."""
         found, damaged = newest_first(self.path), []
         for path in found:
             try:
                 progress, index = self._read(path, fresh.state)
             except _Damaged as error:
-                warn(f"{error}; going back to the checkpoint before")
+                warn(f"{error}; going back to the one before")
                 damaged.append(path)
                 continue
-            for useless in damaged:  # it would be taken for the newest of its round
+            for useless in damaged:  # otherwise it would count as the newest of its round
                 useless.unlink(missing_ok=True)
             self.indexes = [index]
             self._open_record(progress)
-            self._follow(progress)
+            self._write_trace(progress)
             return progress
         if found:
-            raise UserError(f"{self.out} has checkpoints, but all are damaged; choose another out to begin anew")
+            raise UserError(f"{self.out} has checkpoints, but all are damaged; choose another out to start again")
         self._open_record(fresh)
         return fresh
 
     def begin(self, initial: Mapping[str, Tensor], line: Line | None) -> None:
-        """Before the first round: the initial model, and its evaluation."""
+        """Write the initial model, and the line of its evaluation if there is one."""
         write_atomically(self.path / INITIAL, safetensors.torch.save(dict(initial)))
         if self.writer is not None and line is not None:
             self.writer.write(line)
 
     def save(self, progress: Progress) -> Any:
-        """After a round: the checkpoint first, then what follows from it. The state to go on with, old rows on disk."""
+        """Write the checkpoint of a round, then trace and record. Returns the state with its older rows on disk."""
         state, tensors, index = self.store.put(progress.state)
         said = {
             "format": FORMAT,
@@ -155,14 +155,14 @@ class Folder:
         for old in newest_first(self.path)[KEPT:]:
             old.unlink(missing_ok=True)
         self.store.prune(*self.indexes)
-        self._follow(progress)
+        self._write_trace(progress)
         if self.writer is not None:
             for line in progress.lines:
                 self.writer.write(line)
         return state
 
     def finish(self, models: Mapping[str, Mapping[str, Tensor]], rounds: int) -> None:
-        """All rounds are done: the model to ship, further models beside it, and the record's last line."""
+        """Write the final model, further models, and the record's last line."""
         digest = ""
         for name, tensors in models.items():
             content = safetensors.torch.save({key: tensor.clone() for key, tensor in tensors.items()})
@@ -175,15 +175,15 @@ class Folder:
         """The record so far."""
         return records.read(self.path / records.NAME)
 
-    def _follow(self, progress: Progress) -> None:
-        """What can be made from the checkpoint. A long trace takes long to write, and is written when it has grown."""
+    def _write_trace(self, progress: Progress) -> None:
+        """Write the trace of the checkpoint; a long one, which takes long to write, only after it has grown."""
         rounds = progress.rounds
         if rounds and (rounds - self.traced >= rounds * GROWN or rounds >= self.header["rounds"]):
             Trace(progress.on).save(new_folder(self.out / "traces") / f"seed-{self.header['seed']}.npz")
             self.traced = rounds
 
     def _open_record(self, progress: Progress) -> None:
-        """The record up to the checkpoint, whose own lines may not have got there."""
+        """Open the record, cut to the checkpoint's rounds and with its lines, which it may not contain yet."""
         path, header, lines = self.path / records.NAME, self.header, []
         if path.exists():
             was = records.read(path)

@@ -1,4 +1,4 @@
-"""The bundled digits as a federation: the task of `fedawe run`, so that the simulator can replay what happened."""
+"""The bundled digits as a federation, with the task of `fedawe run`, so that the simulator can replay it."""
 
 from collections.abc import Mapping
 from functools import lru_cache
@@ -16,13 +16,14 @@ from fedawe.core.rng import rng
 from fedawe.deploy import wire
 from fedawe.deploy.about import About
 from fedawe.deploy.apps import Arrays, Config, Job, client_app_of, server_app_of
+from fedawe.deploy.rules import number
 from fedawe.tasks import Classification, Layout, ModuleNetwork, classification, digits
 from fedawe.tasks.partition import dirichlet_partition
 from fedawe.training.local import Local, Rate
 from fedawe.training.shares import trained
 
 NAME = "fedawe.deploy.digits"
-# What decides the numbers, besides the algorithm and which clients were active; the record keeps it.
+# The settings that determine the result, besides the algorithm and the trace; they are in the record.
 DEFAULTS: Mapping[str, Any] = {
     "clients": 4, "seed": 0, "eta0": 0.1, "steps": 10, "batch": 32, "model": "mlp", "alpha": 1.0,
     "precision": "float32",
@@ -31,12 +32,15 @@ MODELS = ("softmax", "mlp", "norm", "cnn")
 
 
 def settings(config: Config) -> dict[str, Any]:
-    """The part of a configuration that decides the numbers, defaults filled in."""
-    return {name: type(default)(config.get(name, default)) for name, default in DEFAULTS.items()}
+    """The settings in a run configuration, with defaults for those that are missing."""
+    return {
+        name: str(config.get(name, default)) if isinstance(default, str) else number(config, name, default)
+        for name, default in DEFAULTS.items()
+    }
 
 
 def about(config: Config) -> About:
-    """What the record says of it."""
+    """The description of the federation for its record."""
     said = settings(config)
     problem = task(said)
     return About(
@@ -51,14 +55,14 @@ def about(config: Config) -> About:
 
 
 def local(said: Config) -> Local:
-    """How clients train."""
-    # The record of an earlier version says no precision.
+    """The local training of the clients."""
+    # A record of an earlier version has no precision.
     precision = said.get("precision", DEFAULTS["precision"])
     return Local(Rate(said["eta0"]), said["steps"], said["batch"], precision=precision)
 
 
 def task(said: Config) -> Classification:
-    """The digits, shared out among the clients by seed and alpha."""
+    """The digits, partitioned among the clients by seed and alpha."""
     return _task(said["model"], said["clients"], said["alpha"], said["seed"])
 
 
@@ -74,22 +78,22 @@ def _task(model: Any, clients: int, alpha: float, seed: int) -> Classification:
 
 
 def normalised() -> nn.Module:
-    """A network with batch normalisation, whose running statistics are averaged as every buffer is."""
+    """A network with batch normalisation, whose running statistics are averaged like all buffers."""
     return nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Linear(32, 10))
 
 
 def module(of: Classification) -> nn.Module:
-    """The network as a torch module; its parameters and buffers are the vector x [d + b]."""
+    """The network as a torch module, whose parameters and buffers are the vector x [d + b]."""
     return of.network.make()
 
 
 def layout(of: Classification) -> Layout:
-    """The names of its parameters and buffers."""
+    """The layout of the network's parameters and buffers."""
     return of.network.layout
 
 
 def train(job: Job) -> tuple[Arrays, Mapping[str, float]]:
-    """What the simulator does for one client: the same batches, named by (seed, t, client)."""
+    """Train one client as the simulator does, with the same batches, which are determined by (seed, t, client)."""
     torch.set_num_threads(1)
     said = settings(job.config)
     problem = task(said)
@@ -118,7 +122,7 @@ def evaluate(arrays: Arrays, config: Config) -> Mapping[str, float]:
 
 
 def initial(config: Config) -> Arrays:
-    """x^0, by name."""
+    """The initial model x^0, as named arrays."""
     said = settings(config)
     problem = task(said)
     return layout(problem).state_dict(problem.initial(said["seed"]))

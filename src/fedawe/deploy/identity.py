@@ -1,4 +1,4 @@
-"""Which client a Flower node is. Node ids change when an unauthenticated node restarts; clients stay."""
+"""Which Flower node is which client. An unauthenticated node that restarts has a new id; its client stays the same."""
 
 import hashlib
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ class Connection:
 
     node: int
     since: str = ""  # when it last connected, ISO 8601; empty if unknown
-    key: str = ""  # fingerprint of its public key; lasts longer than the id only if the SuperLink authenticates
+    key: str = ""  # fingerprint of its public key; survives a restart only if the SuperLink authenticates nodes
 
 
 def connections(grid: Grid) -> dict[int, Connection]:
@@ -33,21 +33,25 @@ def connections(grid: Grid) -> dict[int, Connection]:
 
 @dataclass
 class Roster:
-    """Who is who; part of the checkpoint.
+    """Which node is which client; part of the checkpoint.
 
-    A claim by a newer connection wins, since an unauthenticated node that restarts gets a new id while its old one
-    is listed for another minute. Under authentication a client belongs to the key that first claimed it.
+    If two nodes claim the same client, the newer connection wins, because an unauthenticated node that restarts gets a
+    new id while its old one is listed for another minute. Under authentication a client belongs to the key that first
+    claimed it.
     """
 
     clients: int
     authenticated: bool = False
-    asks: bool = False  # nodes say who they are, and say it again when they reconnect: their configuration may differ
-    holders: dict[int, Connection] = field(default_factory=dict)  # client -> who speaks for it
-    claims: dict[int, int] = field(default_factory=dict)  # node -> client that it is, or was until another came
+    asks: bool = False  # nodes are asked for their client, again after they reconnect: their configuration may differ
+    holders: dict[int, Connection] = field(default_factory=dict)  # client -> the node that represents it
+    claims: dict[int, int] = field(default_factory=dict)  # node -> client it claimed, also if a newer node has it now
     seen: dict[int, int] = field(default_factory=dict)  # client -> last round in which its node was listed
 
     def listed(self, online: Mapping[int, Connection], t: int) -> dict[int, Connection]:
-        """The clients whose nodes are connected in round t. A displaced node takes over from one that has gone."""
+        """The clients whose nodes are connected in round t.
+
+        If the node of a client is gone, a connected node that had claimed the client before represents it again.
+        """
         speaking = {holder.node for holder in self.holders.values()}
         self.claims = {n: client for n, client in self.claims.items() if n in online or n in speaking}
         for node, client in sorted(self.claims.items()):
@@ -66,13 +70,13 @@ class Roster:
         return out
 
     def claim(self, by: Connection, client: object) -> int:
-        """The node says which client it is."""
+        """Register the claim of a node to be this client; refuses an invalid claim."""
         if isinstance(client, bool) or not isinstance(client, int) or not 0 <= client < self.clients:
             said = repr(client)[:40]
             raise Refused("identity", f"node {by.node} says it is client {said}; there are 0 to {self.clients - 1}")
         before, holder = self._client_of(by), self.holders.get(client)
         if holder is not None and not self._same(holder, by) and (self.authenticated or holder.since > by.since):
-            raise Refused("identity", f"node {by.node} says it is client {client}, who is node {holder.node}")
+            raise Refused("identity", f"node {by.node} says it is client {client}, which is node {holder.node}")
         if before is not None and before != client:
             if self.authenticated:
                 raise Refused("identity", f"node {by.node} is client {before} and now says it is client {client}")
@@ -81,7 +85,7 @@ class Roster:
         return client
 
     def seat(self, by: Connection, online: Mapping[int, Connection]) -> int:
-        """The client that an unknown node becomes: the first free number, or that of who has been gone for longest."""
+        """Make an unknown node a client: the first free number, or that of the node that has been gone for longest."""
         client = self._client_of(by)
         if client is None:
             client = next((number for number in range(self.clients) if number not in self.holders), None)
@@ -91,7 +95,7 @@ class Roster:
             if client is not None:
                 self.claims.pop(self.holders[client].node, None)
         if client is None:
-            raise Refused("identity", f"node {by.node} is one more than the {self.clients} clients there may be")
+            raise Refused("identity", f"node {by.node} is one too many: all {self.clients} clients have a node")
         self._hold(client, by)
         return client
 
@@ -100,14 +104,14 @@ class Roster:
         self.holders[client] = by
 
     def _client_of(self, by: Connection) -> int | None:
-        """The client that a node speaks for."""
+        """The client that a node represents, or None."""
         return next((client for client, holder in self.holders.items() if self._same(holder, by)), None)
 
     def _same(self, one: Connection, other: Connection) -> bool:
         return one.node == other.node or (self.authenticated and one.key != "" and one.key == other.key)
 
     def to_json(self) -> dict[str, Any]:
-        """For the checkpoint; ids as text, since they need 64 bits."""
+        """The roster for the checkpoint; node ids are text because they have 64 bits."""
         return {
             "holders": {str(client): [str(one.node), one.since, one.key] for client, one in self.holders.items()},
             "claims": {str(node): client for node, client in self.claims.items()},
@@ -115,7 +119,7 @@ class Roster:
         }
 
     def restore(self, said: Mapping[str, Any]) -> None:
-        """What the checkpoint has."""
+        """Replace the roster by that of a checkpoint."""
         self.holders = {int(i): Connection(int(node), since, key) for i, (node, since, key) in said["holders"].items()}
         self.claims = {int(node): client for node, client in said["claims"].items()}
         self.seen = {int(client): t for client, t in said["seen"].items()}

@@ -1,4 +1,4 @@
-"""What clients say of themselves, averaged, also by group; nobody's metrics can break a round or fill a disk."""
+"""Averages of the clients' metrics, also by group; their number and size are limited, and only finite ones count."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,12 +14,12 @@ from fedawe.core.errors import UserError
 from fedawe.deploy.wire import ROUND
 from fedawe.results.record import Record
 
-MOST = 64  # metrics of a reply that are looked at
+MOST = 64  # metrics of a reply that are read
 LONGEST = 64  # characters of a metric's name; a metric with a longer one is ignored
 
 
 def finite_metrics(metrics: Iterable[tuple[str, Any]]) -> dict[str, float]:
-    """The single finite numbers among the first metrics, under names that are short and printable."""
+    """The first metrics that are finite numbers (not lists) and have short printable names."""
     return {
         name: value
         for name, value in islice(metrics, MOST)
@@ -29,12 +29,15 @@ def finite_metrics(metrics: Iterable[tuple[str, Any]]) -> dict[str, float]:
 
 
 def finite(numbers: Mapping[str, float]) -> dict[str, float]:
-    """Those that a record can hold: what is computed from what clients send may leave the range of numbers."""
+    """The finite numbers, which a record can hold; numbers computed from clients' replies may overflow."""
     return {name: number for name, number in numbers.items() if math.isfinite(number)}
 
 
 def mean_metrics(replies: Sequence[RecordDict], weighted_by: str) -> MetricRecord | None:
-    """The mean of every metric that all of them have, weighted by samples where all say how many; None if none."""
+    """The mean of every metric that all replies have; None if there is none.
+
+    It is weighted by the metric `weighted_by` if that is positive in all replies.
+    """
     said = [finite_metrics(item for one in reply.metric_records.values() for item in one.items()) for reply in replies]
     names = [name for name in said[0] if name != weighted_by and all(name in one for one in said)] if said else []
     if not names:
@@ -49,7 +52,7 @@ def mean_metrics(replies: Sequence[RecordDict], weighted_by: str) -> MetricRecor
 
 
 def read_groups(path: str | Path, clients: int) -> dict[int, str]:
-    """The group of every client that the table has, from a CSV with the columns `client` (0, 1, ...) and `group`."""
+    """The group of every client in a CSV with the columns `client` (0, 1, ...) and `group`."""
     tables, _ = read_roster(Path(path)).placed([str(i) for i in range(clients)])
     table = next((one for one in tables if one.kind == "group"), None)
     if table is None or not table.parts.any():
@@ -76,7 +79,7 @@ def metrics_by_group(
 
 
 def recalled(result: Result, record: Record, ours: set[str]) -> None:
-    """Into the result, the metrics of rounds that were run before a restart; `ours` are fields that are no metrics."""
+    """Add the metrics of rounds before a restart to the result; `ours` names fields of a line that are not metrics."""
     by_group: dict[int, set[str]] = {}
     for line in record.rounds:
         if "train" in line:

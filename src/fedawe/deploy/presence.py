@@ -1,4 +1,4 @@
-"""Which clients are there: nodes that are connected, once it is known who they are."""
+"""Which clients are connected, and which nodes are not clients yet."""
 
 from flwr.app import Message, MessageType, RecordDict
 from flwr.serverapp import Grid
@@ -11,16 +11,16 @@ WHO = f"{MessageType.QUERY}.client_id"  # asks a node which client it is
 
 
 class Presence:
-    """Looks who is connected, finds out who that is, and keeps away whom the roster refuses."""
+    """Lists connected nodes, finds out which clients they are, and ignores nodes that the roster refuses."""
 
     def __init__(self, roster: Roster, desk: Desk) -> None:
         self.roster, self.desk = roster, desk
         self.online: dict[int, Connection] = {}  # by node
-        self.clients: dict[int, Connection] = {}  # those who are there, by client
-        self.banned: set[Connection] = set()  # not asked again until they connect anew
+        self.clients: dict[int, Connection] = {}  # connected clients
+        self.banned: set[Connection] = set()  # refused; not asked again until they reconnect
 
     def look(self, grid: Grid, t: int) -> list[tuple[Connection, int | None, Message]]:
-        """Questions to nodes that nobody knows; where a node is a client, it simply becomes one."""
+        """Update the connected clients; returns questions to new nodes, if nodes are asked which client they are."""
         self.online = connections(grid)
         self.clients = self.roster.listed(self.online, t)
         self.banned &= set(self.online.values())
@@ -46,7 +46,7 @@ class Presence:
                 self.desk.tally.refuse(error, f"node {one.node}")
 
     def introduce(self, question: Question, reply: Message) -> None:
-        """A node has said which client it is."""
+        """Register the client that a node names in its reply; a refused node is not asked again."""
         said = [record["client-id"] for record in reply.content.config_records.values() if "client-id" in record]
         try:
             if len(said) != 1:
@@ -58,11 +58,11 @@ class Presence:
         self.desk.in_time(question)
 
     def free(self) -> dict[int, Connection]:
-        """The clients that are there, have not been asked in this round, and are not still at work."""
+        """The connected clients that have not been asked in this round and have no open question."""
         asked, busy = {client for _, client in self.desk.asked}, self.desk.busy()
         return {client: one for client, one in self.clients.items() if client not in asked and one not in busy}
 
     def addressee(self, message: Message) -> tuple[Connection, int]:
-        """Whom a message is for: the connection, and the client."""
+        """The connection and the client that a message is for."""
         node = message.metadata.dst_node_id
         return self.online[node], self.roster.claims[node]

@@ -1,9 +1,9 @@
-"""Fetching replies so that none can hold up the others.
+"""Fetches replies in such a way that no reply delays the others.
 
-A reply is announced first and its arrays follow. If they never do, because the node was killed in between or because
-the SuperLink threw damaged ones away, Flower's `pull_messages` waits for them, for minutes, with all that it was asked
-for; and if a reply cannot be put together again, it raises. Here that happens in a thread of its own, and whoever was
-in such company is fetched alone from then on.
+The SuperLink lists a reply before it has all its arrays. If they never arrive, because the node was killed or because
+the SuperLink discarded damaged ones, Flower's `pull_messages` waits for minutes, also for the other replies of the same
+call; if a reply cannot be assembled, it raises. Here every call has a thread of its own, and the replies of all nodes
+in a call that hangs or raises are fetched by separate calls from then on.
 """
 
 import threading
@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from flwr.app import Message
 from flwr.serverapp import Grid
 
-TOGETHER = 16  # replies that are fetched by one call, if there are not very many
-GROUPS = 8  # calls of a look at most, besides those for a single reply
-IN_FLIGHT = 16  # calls at once above which suspects are fetched one at a look; the others always are
-PATIENCE_SECONDS = 5.0  # for all calls of one look
+TOGETHER = 16  # replies that are fetched by one call, unless there are very many
+GROUPS = 8  # calls for several replies per poll, at most
+IN_FLIGHT = 16  # with more open calls than this, only one suspect is fetched per poll
+PATIENCE_SECONDS = 5.0  # for all calls of one poll
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,36 +28,36 @@ class Pull:
     replies: Future[list[Message]] = field(default_factory=Future)
 
     def start(self, grid: Grid) -> "Pull":
-        """In a thread that ends with the server app at the latest."""
+        """Start the call in a thread that ends with the server app at the latest."""
         threading.Thread(target=self._run, args=(grid,), daemon=True).start()
         return self
 
     def _run(self, grid: Grid) -> None:
         try:
             self.replies.set_result(list(grid.pull_messages(self.names)))
-        except BaseException as error:  # raised again where the result is asked for
+        except BaseException as error:  # raised again by `result`
             self.replies.set_exception(error)
 
 
 class Pulls:
-    """Calls to a grid, of which some may not come back for long."""
+    """Calls to a grid, some of which may take long to return."""
 
     def __init__(self, grid: Grid) -> None:
         self.grid = grid
-        self.out: list[Pull] = []  # did not come back in time
-        self.suspects: set[int] = set()  # nodes that were in such a call; fetched alone until that goes well
-        self.turn = 0  # whose turn it is among them
-        self.unreadable: dict[str, str] = {}  # messages whose replies Flower could not read, and what it said
+        self.out: list[Pull] = []  # calls that did not return in time
+        self.suspects: set[int] = set()  # nodes of such calls; fetched separately until that succeeds
+        self.turn = 0  # which suspect is the next
+        self.unreadable: dict[str, str] = {}  # messages whose replies Flower could not read, and its error
 
     def replies(self, names: Mapping[str, int], patience: float = PATIENCE_SECONDS) -> list[Message]:
-        """Replies to messages, given with the nodes they went to, as far as they are here after so many seconds."""
-        held = {name for pull in self.out for name in pull.names}  # perhaps in the hands of a call that is not back
+        """The replies to these messages that arrive within `patience` seconds; `names` maps a message to its node."""
+        held = {name for pull in self.out for name in pull.names}  # an open call may return their replies
         started = [Pull(group).start(self.grid) for group in self._groups(names, held)]
         wait([pull.replies for pull in started], patience)
         back = [pull for pull in [*self.out, *started] if pull.replies.done()]
         stuck = [pull for pull in started if pull not in back]
         self.out = [pull for pull in self.out if pull not in back] + stuck
-        if len(stuck) < len(started):  # otherwise the SuperLink is slow, and nobody is to blame
+        if len(stuck) < len(started):  # otherwise the SuperLink is slow, not a node
             self.suspects |= {names[name] for pull in stuck for name in pull.names}
         found: list[Message] = []
         for pull in back:
@@ -66,13 +66,16 @@ class Pulls:
             for reply in pull.replies.result():
                 name = reply.metadata.reply_to_message_id
                 if reply.has_error() and name in held and pull in started:
-                    continue  # that there is no such reply only means that another call has it
+                    continue  # the SuperLink has no reply because the other call has fetched it
                 found.append(reply)
                 self.suspects.discard(names.get(name, 0))
         return found
 
     def _raised(self, pull: Pull, names: Mapping[str, int]) -> bool:
-        """Whether a reply could not be read. That a run is over shows elsewhere too, where nobody else can cause it."""
+        """Whether a call raised, so that its nodes become suspects.
+
+        The error may also mean that the run has ended; calls that do not depend on clients report that.
+        """
         error = pull.replies.exception()
         if error is None:
             return False
@@ -84,9 +87,9 @@ class Pulls:
         return True
 
     def _groups(self, names: Mapping[str, int], held: set[str]) -> list[list[str]]:
-        """Suspects one by one and in turn, unless they are being fetched so already; the others in two groups or more.
+        """A group for each suspect, in turn, unless an open call fetches it alone; several groups for the others.
 
-        Two, so that one which comes back shows that it is not the SuperLink which is stuck.
+        There are at least two of the latter: if one call returns, the SuperLink is not the cause of a delay.
         """
         fetched = {pull.names[0] for pull in self.out if len(pull.names) == 1}
         suspect = [name for name, node in names.items() if node in self.suspects and name not in fetched]

@@ -1,4 +1,4 @@
-"""The simulator on the trace of a federation: it must arrive at the model that the federation arrived at.
+"""Runs the simulator on the trace of a federation; its model must equal that of the federation.
 
 python -m fedawe.deploy.replay OUT [MODULE:CLIENT_APP]
 """
@@ -30,11 +30,11 @@ from fedawe.training.engines import Inline
 from fedawe.training.local import Local
 from fedawe.training.simulate import simulate
 
-WITHOUT_DATA = "a replay has no data: only the client app of a federation can train, and only its server app evaluate"
+WITHOUT_DATA = "a replay has no data: only the client app can train, and only the server app can evaluate"
 
 
 class Recorded(Task):
-    """The clients of a federation, which only its client app can train, as a task for the simulator."""
+    """A federation as a task for the simulator; only the federation's client app can train its clients."""
 
     stacked = False
 
@@ -43,39 +43,39 @@ class Recorded(Task):
 
     @property
     def clients(self) -> int:
-        """m."""
+        """The number of clients m."""
         return self.m
 
     def initial(self, seed: int) -> Tensor:
-        """The model that the federation began with, [d + b]."""
+        """The initial model of the federation, [d + b]."""
         del seed
         return self.x0
 
     def batches(self, work: Work) -> Any:
-        """Only the client app has them."""
+        """Raises, because only the client app has data."""
         del work
         raise UserError(WITHOUT_DATA)
 
     def gradients(self, x: Tensor, batches: Any, step: int) -> Tensor:
-        """Only the client app has them."""
+        """Raises, because only the client app has data."""
         del x, batches, step
         raise UserError(WITHOUT_DATA)
 
     def evaluate(self, x: Tensor) -> Metrics:
-        """Only the server app can."""
+        """Raises, because only the server app can evaluate."""
         del x
         raise UserError(WITHOUT_DATA)
 
 
 class AppEngine(Inline):
-    """An engine that trains clients by a Flower client app, one message at a time, in this process."""
+    """An engine that trains each client by calling a Flower client app in this process."""
 
     def __init__(self, task: Recorded, layout: Layout, app: ClientApp, said: dict[str, Any], needs_facts: bool) -> None:
         super().__init__(task, Local())
         self.layout, self.app, self.m, self.said, self.needs_facts = layout, app, task.clients, said, needs_facts
 
     def train(self, down: Broadcast, A: Tensor, t: int, seed: int, visits: Tensor) -> Upload:
-        """G = sent - returned, and what else the replies say, a client at a time."""
+        """The upload from the client app's replies: G = sent - returned, weights, rates and losses."""
         del seed, visits
         return wire.upload_of([self._one(down, row, i, t) for row, i in enumerate(A.tolist())], self.task.initial(0))
 
@@ -105,9 +105,9 @@ class AppEngine(Inline):
 
 
 def replay(out: str | Path, client: ClientApp | None = None) -> Tensor:
-    """The model that the simulator makes of a federation's trace, [d + b].
+    """The model that the simulator computes on a federation's trace, [d + b].
 
-    The digits are trained by the simulator itself; any other federation by its client app.
+    The simulator itself trains the digits; the client app `client` trains any other federation.
     """
     run = complete(out)
     header = records.read(run / records.NAME).header
@@ -119,33 +119,33 @@ def replay(out: str | Path, client: ClientApp | None = None) -> Tensor:
     if client is None:
         if (header["task"] or {}).get("app") != digits.NAME:
             raise UserError(
-                f"{out}: was not trained by the app of the digits; name its client app, as in "
+                f"{out}: this federation was not trained by the app of the digits; name its client app, as in "
                 "--client my_app.client_app:app"
             )
         task, local = digits.task(said["config"]), digits.local(said["config"])
-        # One client at a time, as devices do it.
+        # One client at a time, as on devices.
         *_, last = simulate(task, algorithm, trace, local, seed=seed, engine=Inline(task, local, stacked=False))
         return last.x
     initial = safetensors.torch.load_file(existing_file(run / INITIAL))
     layout = _layout(header, initial)
     recorded = Recorded(layout.vector(initial), layout, trace.clients)
-    # Flower makes no message without these.
+    # Flower creates no message without these.
     TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1
     engine = AppEngine(recorded, layout, client, said, reads_more_than_innovations(algorithm))
-    elsewhere = Local(steps=1)  # the app trains, as it was configured: not as this says
-    *_, last = simulate(recorded, algorithm, trace, elsewhere, seed=seed, engine=engine)
+    unused = Local(steps=1)  # the client app trains as its configuration says
+    *_, last = simulate(recorded, algorithm, trace, unused, seed=seed, engine=engine)
     return last.x
 
 
 def complete(out: str | Path) -> Path:
-    """The folder of the federation's run, which must have arrived at its model."""
+    """The folder of the federation's run; refuses a run that is not complete."""
     run = run_of(out)
     record = records.read(run / records.NAME)
     if "deployment" not in record.header:
-        raise UserError(f"{out}: is a run of the simulator; expected the folder of a federation, which can be replayed")
+        raise UserError(f"{out} holds a run of the simulator; expected the folder of a federation")
     if not (run / MODEL).is_file():
         raise UserError(f"{out}: the federation is not complete: it has no {MODEL} yet; replay it when it has ended")
-    if record.end is None:  # the model may be that of fewer rounds, after which it went on
+    if record.end is None:  # the model may be that of fewer rounds, if the federation was continued
         raise UserError(
             f"{out}: the federation is not complete: its record has no last line yet; replay it when it has ended"
         )
@@ -153,14 +153,14 @@ def complete(out: str | Path) -> Path:
 
 
 def deployed(out: str | Path) -> Tensor:
-    """The model that the federation arrived at, [d + b]."""
+    """The final model of the federation, [d + b]."""
     run = complete(out)
     tensors = safetensors.torch.load_file(existing_file(run / MODEL))
     return _layout(records.read(run / records.NAME).header, tensors).vector(tensors)
 
 
 def _layout(header: dict[str, Any], tensors: dict[str, Tensor]) -> Layout:
-    """The layout of a record's model, whose tensors say the dtypes."""
+    """The layout of a record's model, with the shapes and dtypes of `tensors`."""
     buffers, aliases = header["deployment"]["buffers"], header["deployment"]["aliases"]
     names = [*header["parameters"], *sorted(set(tensors) - set(header["parameters"]) - set(aliases))]
     entries, constants = [], {}
@@ -175,17 +175,17 @@ def _layout(header: dict[str, Any], tensors: dict[str, Tensor]) -> Layout:
 
 
 def main(out: str, client: str | None = None) -> str:
-    """Compare the two."""
+    """Compare the model of the replay with that of the federation; returns a sentence, or raises if they differ."""
     app = None if client is None else client_app_at(client)
     x, y = replay(out, app), deployed(out)
     difference = float((x - y).abs().max())
     if not torch.allclose(x, y, rtol=1e-4, atol=1e-5):
-        raise UserError(f"{out}: the simulator arrives elsewhere, by up to {difference:.3g} in a parameter")
+        raise UserError(f"{out}: the simulator arrives at another model; a parameter differs by up to {difference:.3g}")
     return f"the simulator arrives at the same model: {len(x)} parameters differ by at most {difference:.3g}"
 
 
 def client_app_at(place: str) -> ClientApp:
-    """The client app at `module:name` or `file.py:name`: the app itself, or a function that makes it."""
+    """The client app at `module:name` or `file.py:name`, which is an app or a function that returns one."""
     module, _, name = place.rpartition(":")
     if not module:
         raise UserError(f"--client is {place!r}; expected module:name or file.py:name")

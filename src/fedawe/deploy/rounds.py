@@ -1,7 +1,7 @@
-"""Questions and answers of a round: push, then pull until a quorum, until everyone who is waited for, or a deadline.
+"""The messages of a round: push, then pull until a quorum or all nodes have answered, or until the deadline.
 
-Nothing here waits without end. A node that let a deadline pass is asked again but no longer waited for, until it
-answers in time once. A node that still has a question open is not asked another, so that nothing piles up at it.
+Every wait has a limit. A node that missed a deadline is asked again but not waited for, until it answers in time once.
+A node with an open question is not asked another one, so that messages do not accumulate.
 """
 
 import time
@@ -22,40 +22,40 @@ from fedawe.deploy.wire import Refused, payload
 Close = Literal["quorum", "all", "deadline"]
 
 LOGGED = 100  # refusals of a round that are logged one by one
-# The SuperLink fails when it is asked for a message that has expired, so messages live longer than they are asked for.
-LATE_SECONDS = 30.0  # how long after the deadline a late reply is still fetched, to be counted
-GRACE_SECONDS = 60.0  # how long after the deadline the message itself lives
+# The SuperLink fails when the reply to an expired message is requested, so messages expire after the last request.
+LATE_SECONDS = 30.0  # time after the deadline during which late replies are fetched, so that they can be counted
+GRACE_SECONDS = 60.0  # time after the deadline at which messages expire
 
 
 @dataclass(frozen=True)
 class Clock:
-    """Time; a test brings its own."""
+    """Functions for time, which tests replace."""
 
     now: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
-    poll: float = 0.5  # seconds between two looks
+    poll: float = 0.5  # seconds between two polls
 
 
 @dataclass(frozen=True)
 class Question:
-    """A message to a node that has not been answered."""
+    """A message to a node that has no answer yet."""
 
     to: Connection
-    client: int | None  # None where the question is which client it is
-    sent: RecordDict | None  # what it carried; given up when the round is over
+    client: int | None  # None if the question is which client the node is
+    sent: RecordDict | None  # its content; None after its round
     deadline: float
 
 
 @dataclass
 class Tally:
-    """What a round's exchange came to, for the record."""
+    """Numbers of refusals and bytes of one exchange, for the record."""
 
     refused: Counter[str] = field(default_factory=Counter)
     bytes_down: int = 0
     bytes_up: int = 0
 
     def refuse(self, error: Refused, what: str) -> None:
-        """Count it, and log the first ones of a round; `what` is a node, or the reply of one."""
+        """Count a refusal, and log the first ones of a round; `what` names the node or the reply that was refused."""
         self.refused[error.reason] += 1
         if (total := self.refused.total()) <= LOGGED:
             log(WARNING, "refused %s (%s): %s", what, error.reason, error)
@@ -64,38 +64,38 @@ class Tally:
 
 
 class Desk:
-    """Where questions go out and answers come in, from round to round."""
+    """Sends questions to nodes and collects their answers, round after round."""
 
     def __init__(self, grid: Grid, clock: Clock) -> None:
         self.grid, self.pulls, self.clock = grid, Pulls(grid), clock
-        self.questions: dict[str, Question] = {}  # of this round, by message
-        self.overdue: dict[str, Question] = {}  # of earlier rounds
+        self.questions: dict[str, Question] = {}  # open questions of this round, by message
+        self.overdue: dict[str, Question] = {}  # open questions of earlier rounds, by message
         self.answered: set[str] = set()  # messages of this round that have been answered
-        self.asked: set[tuple[int, int | None]] = set()  # nodes of this round, and as which client
-        self.waited: set[int] = set()  # nodes of this round that were not slow when asked
-        self.slow: set[int] = set()  # nodes that let a deadline pass
+        self.asked: set[tuple[int, int | None]] = set()  # nodes asked in this round, with the client
+        self.waited: set[int] = set()  # nodes asked in this round that were not slow at that time
+        self.slow: set[int] = set()  # nodes that missed a deadline
         self.tally = Tally()
         self.deadline = 0.0
         self.looked_seconds = 0.0
 
     def open(self, timeout: float) -> None:
-        """A new round, which lasts at most so many seconds."""
+        """Start a new exchange, which lasts at most `timeout` seconds."""
         self.deadline = self.clock.now() + timeout
         self.overdue |= {name: replace(one, sent=None) for name, one in self.questions.items()}
         self.questions, self.tally = {}, Tally()
         self.answered, self.asked, self.waited = set(), set(), set()
 
     def ttl(self) -> float:
-        """How long a message that is sent now may live."""
+        """The seconds after which a message that is sent now expires."""
         return max(self.deadline - self.clock.now(), 0.0) + GRACE_SECONDS
 
     def busy(self) -> set[Connection]:
-        """Nodes with a question that they can still answer in time; one that has reconnected since then is another."""
+        """Connections with an open question before its deadline; a node that reconnects has a new connection."""
         now = self.clock.now()
         return {one.to for one in [*self.questions.values(), *self.overdue.values()] if now < one.deadline}
 
     def ask(self, asked: Sequence[tuple[Connection, int | None, Message]]) -> None:
-        """Send these. A message that the SuperLink does not take was never asked."""
+        """Send these messages. One that the SuperLink does not accept is not an open question."""
         if not asked:
             return
         ids = list(self.grid.push_messages([message for _, _, message in asked]))
@@ -108,7 +108,7 @@ class Desk:
                 self.tally.bytes_down += payload(message)
 
     def answers(self) -> list[tuple[Question, Message]]:
-        """Replies to questions of this round that are no errors; every other is refused here."""
+        """The new replies to questions of this round that are not errors; all others are refused and counted."""
         now = self.clock.now()
         self.overdue = {name: one for name, one in self.overdue.items() if now < one.deadline + LATE_SECONDS}
         names = {name: one.to.node for name, one in [*self.questions.items(), *self.overdue.items()]}
@@ -133,7 +133,7 @@ class Desk:
         return out
 
     def _matched(self, name: str, reply: Message) -> Question | None:
-        """The question of this round that a reply answers; None if it only says that a node has gone."""
+        """The question of this round that a reply answers; None for an overdue question whose node has gone."""
         self.tally.bytes_up += payload(reply)
         if name in self.answered:
             raise Refused("duplicate", "a second reply to the same message")
@@ -153,29 +153,29 @@ class Desk:
         return question
 
     def in_time(self, question: Question) -> None:
-        """Its answer was good: from now on it is waited for again."""
+        """The node gave a valid answer in time: it is waited for again."""
         self.slow.discard(question.to.node)
 
     def closed(self, valid: int, quorum: int) -> Close | None:
-        """Whether the round is over, and why."""
+        """Why the round is over; None if it is not."""
         if quorum and valid >= quorum:
             return "quorum"
         if self.clock.now() >= self.deadline:
             for question in self.questions.values():
                 self.slow.add(question.to.node)
             return "deadline"
-        if not self.questions and not self.answered:  # nobody is there: somebody may come
+        if not self.questions and not self.answered:  # no client is connected; one may still connect
             return None
-        # If all of them were slow before, they are worth waiting for.
+        # If all nodes were slow before, all of them are waited for.
         waited = [one for one in self.questions.values() if one.to.node in self.waited or not self.waited]
         return None if waited else "all"
 
     def pause(self) -> None:
-        """Until the next look; a SuperLink that is slow is given as much time as it took."""
+        """Wait until the next poll: at least as long as the last poll took, but not beyond the deadline."""
         seconds = max(self.clock.poll, self.looked_seconds)
         self.clock.sleep(min(seconds, max(self.deadline - self.clock.now(), 0.0)))
 
 
 def tell(text: str, *values: object) -> None:
-    """To Flower's log."""
+    """Write a line to Flower's log."""
     log(INFO, text, *values)

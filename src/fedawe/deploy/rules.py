@@ -1,35 +1,37 @@
-"""How a federation is run: everything that is not the algorithm, and how a configuration says it."""
+"""The options of a federation, apart from the algorithm, and their names in a run configuration."""
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 from fedawe.algorithms.base import is_whole
 from fedawe.core.errors import UserError
 
 Identity = Literal["node", "client-id"]
+N = TypeVar("N", int, float)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rules:
-    """How a federation is run. For every option, zero means that there is no limit.
+    """The options of a federation. For limits, zero means that there is none.
 
     clients         m, the number of clients
-    quorum          a round ends as soon as this many valid replies are in; 0: when every client that is waited for has
-                    answered
-    out             folder for checkpoint, trace, record and model; None keeps nothing, so that nothing can be resumed
-    identity        "node": a Flower node is a client, numbered in the order of arrival; "client-id": a node says which
-                    client it is
-    authenticated   the SuperLink requires authentication: a client belongs for ever to the node that first claimed it
+    quorum          a round ends as soon as this many valid replies have arrived; 0: when every client that is waited
+                    for has answered
+    out             folder for checkpoint, trace, record and model; None: nothing is kept and nothing can be resumed
+    identity        "node": each Flower node is a client, numbered in the order of arrival; "client-id": a node says
+                    which client it is
+    authenticated   the SuperLink requires authentication: a client belongs permanently to the key that first claimed it
     max_norm        largest norm of an innovation
-    max_statistics  how many times as large as the server's a client's running statistics may be
-    max_versions    how many models of clients (or their innovations, for MIFA and FedVARP) are held in memory
+    max_statistics  limit on a client's running statistics, as a multiple of the server's
+    max_versions    how many of the clients' models (for MIFA and FedVARP, innovations) are held in memory; the others
+                    are on disk
     evaluate        send the model to the clients for evaluation after every round
-    groups          a CSV with the columns `client` and `group`: what clients say of the model is also averaged by group
-    weighted_by     the metric that says how many samples a client has, for the mean of the clients' metrics
-    arrays_key, config_key   what the records of a message are called
+    groups          a CSV with the columns `client` and `group`; the metrics of evaluations are also averaged by group
+    weighted_by     the metric that contains a client's number of samples; it weights the mean of the clients' metrics
+    arrays_key, config_key   the names of the records in a message
     """
 
     clients: int
@@ -59,6 +61,9 @@ class Rules:
             value = getattr(self, name)
             if not isinstance(value, int | float) or not 0 <= value < math.inf:
                 raise UserError(f"{name} is {value!r}; expected a positive number, or 0 for no limit")
+        for name in ("authenticated", "evaluate"):
+            if not isinstance(getattr(self, name), bool):  # the text "false" would count as true
+                raise UserError(f"{name} is {getattr(self, name)!r}; expected true or false, without quotes")
         if self.identity not in get_args(Identity):
             raise UserError(f"identity is {self.identity!r}; expected 'node' or 'client-id'")
         if self.groups is not None and not self.evaluate:
@@ -70,11 +75,11 @@ class Rules:
 
     @property
     def folder(self) -> Path | None:
-        """Where everything is kept."""
+        """The absolute path of `out`, or None."""
         return None if self.out is None else Path(self.out).expanduser().absolute()
 
 
-# What an app's run configuration may say; the rest is for Python.
+# The options that a run configuration may contain; the others can be given in Python only.
 CONFIGURED = (
     "clients", "quorum", "out", "authenticated", "max_norm", "max_statistics", "max_versions", "evaluate",
     "groups",
@@ -82,13 +87,26 @@ CONFIGURED = (
 
 
 def options_from(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that an app's run configuration has, in Flower's kebab-case."""
+    """The options in an app's run configuration, where their names have dashes."""
     said = {name: config[name.replace("_", "-")] for name in CONFIGURED if name.replace("_", "-") in config}
     return {name: None if value == "" and name in ("out", "groups") else value for name, value in said.items()}
 
 
+def number(config: Mapping[str, Any], name: str, default: N) -> N:
+    """The number of this name in a run configuration, of the type of its default; refuses anything else."""
+    value = config.get(name, default)
+    try:
+        found = type(default)(value)
+    except (TypeError, ValueError, OverflowError):
+        found = None
+    if found is None or (isinstance(value, float) and found != value):
+        expected = "a whole number" if isinstance(default, int) else "a number"
+        raise UserError(f"{name} is {value!r}; expected {expected}")
+    return found
+
+
 def checked_rules(said: Mapping[str, Any]) -> Rules:
-    """The rules; an unknown option is refused by name."""
+    """The options as `Rules`; refuses unknown ones."""
     known = [field.name for field in fields(Rules)]
     unknown = sorted(set(said) - set(known))
     if unknown:

@@ -1,7 +1,7 @@
-"""The models that clients hold, on disk: each written once, so that a checkpoint is small and memory has a bound.
+"""Stores the models that clients hold on disk, each once, so that checkpoints are small and memory is bounded.
 
-A state's rows (FedAWE's versions, the memories of MIFA and FedVARP) become files named by their content. A row that is
-not among the newest is then read from its file by way of the page cache, which the system takes back when it must.
+A state's rows (FedAWE's versions, the memories of MIFA and FedVARP) become files named by their content. Rows beyond
+the limit are mapped from their files into memory, which the operating system can free when it needs to.
 """
 
 import dataclasses
@@ -19,27 +19,30 @@ from fedawe.algorithms.base import S, State, pack, unpack
 from fedawe.core.errors import UserError
 from fedawe.core.files import new_folder, write_atomically
 
-Index = dict[str, str]  # name of a row, as `pack` has it -> file
+Index = dict[str, str]  # name of a row in `pack` -> file
 
 
 @dataclass(frozen=True)
 class Row:
-    """A row of a state as it stands in the state, and the file that has it too."""
+    """A row of a state, and the file with its content."""
 
     tensor: Tensor
     file: str
-    mapped: bool  # whether the tensor is a view of the file, and so takes no memory of its own
+    mapped: bool  # whether the tensor is mapped from the file, and so needs no memory of its own
 
 
 class Store:
-    """Rows of states in a folder; at most `limit` of them in memory, or all of them if it is 0."""
+    """Rows of states in a folder; at most `limit` rows of a field are in memory, or all if it is 0."""
 
     def __init__(self, folder: Path, limit: int) -> None:
         self.folder, self.limit = new_folder(folder), limit
         self.kept: dict[str, Row] = {}
 
     def put(self, state: S) -> tuple[S, dict[str, Tensor], Index]:
-        """Every row on the disk: the same state with old rows out of memory, its other tensors, and where rows are."""
+        """Write every new row to disk.
+
+        Returns the state with rows beyond the limit mapped from files, its other tensors, and the files of its rows.
+        """
         kept: dict[str, Row] = {}
         for name, tensor in _rows(state):
             row = self.kept.get(name)
@@ -50,21 +53,21 @@ class Store:
         return state, rest, {name: row.file for name, row in kept.items()}
 
     def get(self, like: S, rest: Mapping[str, Tensor], index: Index) -> S:
-        """The state whose rows are in these files; raises UserError if one of them is damaged or gone."""
+        """The state whose rows are in these files; raises UserError if one of them is damaged or missing."""
         for file in index.values():
             self._check(file)
         self.kept = {name: Row(self._read(file), file, True) for name, file in index.items()}
         return unpack(like, {**rest, **{name: row.tensor for name, row in self.kept.items()}})
 
     def prune(self, *indexes: Index) -> None:
-        """Remove every file that none of these names."""
+        """Remove every file that is in none of these indexes."""
         named = {file for index in indexes for file in index.values()}
         for path in self.folder.glob("*.safetensors"):
             if path.name not in named:
                 path.unlink(missing_ok=True)
 
     def _bounded(self, state: S, prefix: str = "") -> S:
-        """The newest rows in memory, the others mapped from their files."""
+        """The state with the rows of the largest numbers (newest versions) in memory; others are mapped from files."""
         if self.limit == 0:
             return state
         changed: dict[str, Any] = {}
@@ -85,7 +88,7 @@ class Store:
         file = _name(content)
         try:
             self._check(file)
-        except UserError:  # there is no such file yet, or it was damaged
+        except UserError:  # there is no such file yet, or it is damaged
             write_atomically(self.folder / file, content)
         return file
 
@@ -113,7 +116,7 @@ def _fields(state: State) -> list[tuple[str, Any]]:
 
 
 def _are_rows(value: Any) -> bool:
-    """Whether a field of a state maps numbers to vectors [d]."""
+    """Whether the value of a field maps numbers to vectors [d]."""
     return isinstance(value, Mapping) and any(isinstance(row, Tensor) and row.ndim == 1 for row in value.values())
 
 

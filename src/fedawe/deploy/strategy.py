@@ -1,4 +1,4 @@
-"""A Flower strategy around any Algorithm: the server holds every client's model, clients hold nothing."""
+"""A Flower strategy that runs any Algorithm. The server stores the models of all clients; clients store nothing."""
 
 import hashlib
 import itertools
@@ -34,7 +34,7 @@ from fedawe.results.record import Line
 from fedawe.tasks.layout import Layout
 
 EvaluateFn = Callable[[int, ArrayRecord], MetricRecord | None]
-RESERVED = ("kind", "round", "active", "crc")  # fields of an evaluation that no metric may have the name of
+RESERVED = ("kind", "round", "active", "crc")  # names of fields of an evaluation, which metrics may not have
 
 
 @dataclass(frozen=True)
@@ -51,13 +51,13 @@ class Run:
 class FlowerStrategy(Strategy):
     """Runs `algorithm` over a Flower grid; the options are those of `fedawe.deploy.Rules`, and `clients` is required.
 
-    A round: every client that is connected receives its own model x_i^t, trains, and returns the result. The clients
-    that answer in time with something valid are the active clients A, G_i = x_i^t - returned, and the algorithm
+    In a round every connected client receives its own model x_i^t, trains it, and returns it. The clients that send a
+    valid reply in time are the active clients A. Their innovations are G_i = x_i^t - returned, which the algorithm
     aggregates. `result.arrays` is the algorithm's model.
 
     layout  which arrays are parameters and which are buffers (`Layout.of(module)`); by default the names decide, and
             running means and variances are buffers
-    about   what the record says of task and training
+    about   the description of the deployment for the record
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class FlowerStrategy(Strategy):
         self.clock = Clock()
 
     def summary(self) -> None:
-        """To Flower's log: what this is."""
+        """Write the algorithm and the options to Flower's log."""
         tell("%r, %r", self.algorithm, self.rules)
 
     # ------------------------------------------------------------------------------------------------ the whole run
@@ -90,14 +90,14 @@ class FlowerStrategy(Strategy):
         evaluate_config: ConfigRecord | None = None,
         evaluate_fn: EvaluateFn | None = None,
     ) -> Result:
-        """All rounds, or those that are missing in `out`; a round takes at most `timeout` seconds."""
+        """Run all rounds, or those that are missing in `out`; a round takes at most `timeout` seconds."""
         if num_rounds < 1 or not timeout > 0:
-            raise UserError(f"num_rounds is {num_rounds} and timeout {timeout}; expected positive numbers")
+            raise UserError(f"num_rounds is {num_rounds} and timeout is {timeout}; expected positive numbers")
         self.summary()
         layout = wire.checked_layout(self.known_layout, initial_arrays)
         x0, rules = wire.read(layout, initial_arrays), self.rules
         roster = Roster(rules.clients, rules.authenticated, rules.identity == "client-id")
-        # The seed of noise is in memory only, and new after every start: no round is repeated with the same noise.
+        # The seed of the noise is only in memory and new after every start: no round is repeated with the same noise.
         algorithm = with_seed(self.algorithm, secrets.randbits(256))
         self.session = Session(with_buffers(algorithm, layout.buffers), layout, x0, roster)
         self.needs_facts = reads_more_than_innovations(self.algorithm)
@@ -139,7 +139,7 @@ class FlowerStrategy(Strategy):
         return result
 
     def _round(self, n: int, grid: Grid, run: Run, result: Result) -> list[Line]:
-        """Round n, from 1: ask, collect, aggregate, evaluate; its lines for the record."""
+        """Execute round n, counted from 1; returns its lines for the record."""
         began, session = time.monotonic(), self.session
         replies, closed = self._trained_by_clients(n, grid, run, result.arrays)
         trained, metrics = self.aggregate_train(n, replies)
@@ -156,7 +156,7 @@ class FlowerStrategy(Strategy):
             "bytes_up": tally.bytes_up,
             "never_active": session.never_active,
         }
-        if (why := self._why_nothing_happened(len(replies))) is not None:
+        if (why := self._why_dropped(len(replies))) is not None:
             line["dropped"] = why
             log(WARNING, "round %d changed nothing: %s", n, why)
         if metrics is not None:
@@ -180,8 +180,8 @@ class FlowerStrategy(Strategy):
         self._warn_of_clients_never_active()
         return [line, evaluation]
 
-    def _why_nothing_happened(self, valid: int) -> str | None:
-        """Why clients answered in vain: the outcome was not fit, or every one of their replies was refused."""
+    def _why_dropped(self, valid: int) -> str | None:
+        """Why a round with replies changed nothing: its result was invalid, or every reply was refused; else None."""
         refused = sum(self.desk.tally.refused[reason] for reason in set(self.desk.tally.refused) - {"late"})
         if self.dropped is not None:
             return self.dropped
@@ -200,7 +200,7 @@ class FlowerStrategy(Strategy):
             )
 
     def _evaluation(self, n: int, found: MetricRecord | None) -> Line:
-        """The line of an evaluation, as a simulated run has it."""
+        """The line of an evaluation for the record, as in a simulated run."""
         session = self.session
         line: Line = {"kind": "evaluation", "round": n, "active": int(session.on[n - 1].sum()) if n else 0}
         if found is not None:
@@ -212,10 +212,10 @@ class FlowerStrategy(Strategy):
     # ------------------------------------------------------------------------------------------------- one exchange
 
     def _trained_by_clients(self, n: int, grid: Grid, run: Run, arrays: ArrayRecord) -> tuple[list[Message], Close]:
-        """The valid replies of round n, and why it ended."""
-        self.replies: dict[str, tuple[int, Reply]] = {}  # by message: client, and what it contributes
-        self.asked: list[int] | None = None  # the clients that a choosing algorithm has chosen in this round
-        # An overridden hook may change the configuration, once a round: a client that comes later gets the same.
+        """The valid training replies of round n, and why the exchange ended."""
+        self.replies: dict[str, tuple[int, Reply]] = {}  # by message: client and its contribution
+        self.asked: list[int] | None = None  # the clients that the algorithm has chosen in this round, if it chooses
+        # An overridden hook may change the configuration once a round; clients that connect later get the same changes.
         before = dict(run.train_config)
         configs = itertools.chain([run.train_config], (ConfigRecord(dict(before)) for _ in itertools.count()))
 
@@ -228,8 +228,8 @@ class FlowerStrategy(Strategy):
     def _evaluated_by_clients(
         self, n: int, grid: Grid, run: Run, arrays: ArrayRecord
     ) -> tuple[MetricRecord | None, dict[str, float]]:
-        """The mean of what clients say of the model, and the same by group."""
-        if not self.presence.clients:  # nobody is there, and nobody is looked for meanwhile
+        """The means of the clients' evaluation metrics, over all clients and by group."""
+        if not self.presence.clients:  # an evaluation does not look for new clients
             return None, {}
         replies, _ = self._exchange(
             run.timeout, lambda: self.configure_evaluate(n, arrays, run.evaluate_config, grid), lambda *_: True
@@ -241,7 +241,7 @@ class FlowerStrategy(Strategy):
     def _exchange(
         self, timeout: float, ask: Callable[[], Iterable[Message]], valid: Callable[[Question, Message], bool]
     ) -> tuple[list[Message], Close]:
-        """Messages out, valid replies in, until it is over."""
+        """Send messages and collect valid replies until the exchange is over; returns them, and why it ended."""
         self.desk.open(timeout)
         replies: list[Message] = []
         while True:
@@ -256,8 +256,8 @@ class FlowerStrategy(Strategy):
             self.desk.pause()
 
     def _is_innovation(self, question: Question, reply: Message, n: int) -> bool:
-        """Whether a reply is an innovation of this round; a reply that says who a node is, is remembered."""
-        node = f"node {question.to.node}"  # one that does not say who it is never got a model
+        """Whether a reply contains a valid innovation. An answer to the question for the client is registered."""
+        node = f"node {question.to.node}"
         by = node if question.client is None else f"a reply of client {question.client}, {node}"
         try:
             if question.client is None:
@@ -274,7 +274,7 @@ class FlowerStrategy(Strategy):
         except Refused as error:
             self.desk.tally.refuse(error, by)
             return False
-        except Exception as error:  # whatever a stranger can make Flower's records do when they are looked at
+        except Exception as error:  # Flower's records may raise anything if a client sends odd content
             odd = Refused("malformed", f"{type(error).__name__}: {error}")
             self.desk.tally.refuse(odd, by)
             return False
@@ -286,16 +286,16 @@ class FlowerStrategy(Strategy):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """A message for each client that is connected, has not been asked in this round, and is not still at work."""
-        del arrays, grid  # every client has its own
+        """A message to each connected client that has not been asked in this round and has no open question."""
+        del arrays, grid  # every client receives its own model
         free = self.presence.free()
         if chooses(self.session.algorithm):
-            if self.asked is None:  # later arrivals are not asked in this round
+            if self.asked is None:  # clients that connect later are not asked in this round
                 self.asked = self.session.chosen(list(free), self.about.seed or 0)
             free = {client: one for client, one in free.items() if client in self.asked}
         down, layout = self.session.broadcast(list(free)), self.session.layout
         keys, said = (self.rules.arrays_key, self.rules.config_key), {**config, ROUND: server_round}
-        sent: dict[bytes, ArrayRecord] = {}  # clients on the same version share one record, and so one upload
+        sent: dict[bytes, ArrayRecord] = {}  # clients with the same version share one record, which is uploaded once
         out = []
         for row, one in enumerate(free.values()):
             version = hashlib.sha256(down.x[row].numpy().tobytes()).digest()
@@ -308,7 +308,7 @@ class FlowerStrategy(Strategy):
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """The algorithm's step, with the clients that answered; an empty round is a round too."""
+        """Aggregate the valid replies; without any, the round is empty. Returns the new model and the mean metrics."""
         del server_round
         replies = list(replies)
         taken = dict(self.replies[reply.metadata.reply_to_message_id] for reply in replies)
@@ -319,7 +319,7 @@ class FlowerStrategy(Strategy):
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """The model to each client that is connected, if `evaluate`."""
+        """A message with the model to each connected client, if the option `evaluate` is set."""
         del grid
         if not self.rules.evaluate:
             return []
@@ -329,7 +329,7 @@ class FlowerStrategy(Strategy):
         return [self._message(MessageType.EVALUATE, one, content, server_round) for one in free]
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
-        """The mean, weighted by samples."""
+        """The mean of the clients' metrics, weighted by their numbers of samples."""
         del server_round
         return mean_metrics([reply.content for reply in replies], self.rules.weighted_by)
 
@@ -337,9 +337,9 @@ class FlowerStrategy(Strategy):
         return Message(content, to.node, kind, ttl=self.desk.ttl(), group_id=str(n))
 
     def arrays(self) -> ArrayRecord:
-        """The model to evaluate or to ship, as named arrays."""
+        """The model to evaluate or to deploy, as named arrays."""
         return wire.record(self.session.layout, self.session.model())
 
     def further_arrays(self) -> Mapping[str, ArrayRecord]:
-        """Further models that the algorithm has, such as FedAWE's last aggregate, as named arrays."""
+        """Further models of the algorithm by name, such as FedAWE's last aggregate, as named arrays."""
         return {name: wire.record(self.session.layout, x) for name, x in self.session.further().items()}

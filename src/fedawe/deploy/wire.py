@@ -1,7 +1,6 @@
-"""Models on the wire: Flower's named arrays on one side, a vector x [d + b] on the other, and nothing else let in.
+"""Converts between Flower's named arrays and a vector x [d + b], and checks everything that clients send.
 
-Everything that a client sends and that becomes part of the server's state is checked here: names, dtypes, shapes and
-sizes before anything is decoded, then the numbers.
+Names, dtypes, shapes and sizes are checked before anything is decoded, then the numbers.
 """
 
 import io
@@ -35,21 +34,21 @@ Reason = Literal[
     "error",
 ]
 
-HEADER = 4096  # bytes that a description of an array may have besides its numbers
-HUGE = 1e25  # an innovation of this norm, echoed and summed up, would leave the range of float32
-LARGEST_STATISTIC = 1e15  # whatever `max_statistics` is: the mean of such numbers has a square in float32
-UNMEASURED = 1e6  # how large statistics are taken to be before any client has measured them
+HEADER = 4096  # largest number of bytes of an array besides its numbers
+HUGE = 1e25  # an innovation of this norm, echoed and summed up, would overflow in float32
+LARGEST_STATISTIC = 1e15  # limit for any `max_statistics`: squares of such means do not overflow in float32
+UNMEASURED = 1e6  # assumed size of statistics before any client has measured them
 DETAIL = 300  # characters of a reason that are logged
 ROUND = "server-round"  # Flower's name for the round, from 1
-SHIFT = "shift"  # the record of what a client adds to its gradients, beside that of its model
-PROX, ROUNDS, LOSS = "fedawe-prox", "fedawe-rounds", "fedawe-loss"  # in the configuration that goes down
-APPLIED = "fedawe-applied"  # in a reply: which of these the client has applied
-WEIGHT, RATE = "fedawe-weight", "fedawe-rate"  # in a reply: what the innovation is made of
+SHIFT = "shift"  # the record with the vector that a client adds to its gradients
+PROX, ROUNDS, LOSS = "fedawe-prox", "fedawe-rounds", "fedawe-loss"  # in the configuration sent to clients
+APPLIED = "fedawe-applied"  # in a reply: which of these fields the client has applied
+WEIGHT, RATE = "fedawe-weight", "fedawe-rate"  # in a reply: number of steps and learning rate
 DTYPES = {torch.float16: "float16", torch.float32: "float32", torch.float64: "float64"}
 
 
 class Refused(Exception):
-    """A reply that is not let in, and why; whatever a client wrote into the reason is short and printable."""
+    """The error for a refused reply. Text of the client in its message is shortened and printable."""
 
     def __init__(self, reason: Reason, detail: str) -> None:
         super().__init__(printable(detail))
@@ -57,7 +56,7 @@ class Refused(Exception):
 
 
 def printable(text: str, most: int = DETAIL) -> str:
-    """At most so many characters, in one line.
+    """The text in one line, cut to `most` characters.
 
     >>> printable("a" * 10 + chr(10), 8), printable(chr(27) + "[31m")
     ('aaaaaaaa...', '?[31m')
@@ -67,7 +66,7 @@ def printable(text: str, most: int = DETAIL) -> str:
 
 
 def layout_of(arrays: ArrayRecord) -> Layout:
-    """The layout of the model that a server begins with; refuses what cannot be averaged."""
+    """The layout of the initial model; refuses arrays that numpy or torch cannot represent."""
     tensors: dict[str, Tensor] = {}
     for name, array in arrays.items():
         try:
@@ -84,7 +83,7 @@ def layout_of(arrays: ArrayRecord) -> Layout:
 
 
 def checked_layout(layout: Layout | None, arrays: ArrayRecord) -> Layout:
-    """The layout, which must be that of the arrays; without one it is read from their names."""
+    """The given layout, which must match the arrays; without one, the layout that follows from their names."""
     found = layout_of(arrays)
     if layout is not None:
         names = {entry.name: (entry.shape, entry.dtype) for entry in layout.entries}
@@ -98,13 +97,13 @@ def checked_layout(layout: Layout | None, arrays: ArrayRecord) -> Layout:
 
 
 def read(layout: Layout, arrays: ArrayRecord) -> Tensor:
-    """The vector [d + b]; refuses names, dtypes, shapes and sizes that are not those of the layout."""
+    """The vector [d + b] of named arrays; refuses names, dtypes, shapes and sizes that differ from the layout."""
     entries = {entry.name: entry for entry in layout.entries}
     entries |= {alias: entries[name] for alias, name in layout.aliases.items()}
     if set(arrays) != set(entries):
         odd = sorted(set(arrays) ^ set(entries))
         raise Refused("names", f"arrays that are missing or unknown, first {odd[0][:80]!r}")
-    for name, entry in entries.items():  # all of it before anything is decoded
+    for name, entry in entries.items():  # check all arrays before any is decoded
         _check(name, entry.shape, _numpy(entry.dtype), arrays[name])
     tensors: dict[str, Tensor] = {}
     for entry in layout.ordered:
@@ -123,7 +122,7 @@ def _numpy(dtype: torch.dtype) -> np.dtype[Any]:
 
 
 def _check(name: str, shape: tuple[int, ...], dtype: np.dtype[Any], array: Array) -> None:
-    """What can be said without decoding anything."""
+    """Refuses an array by its description and length, without decoding it."""
     if array.dtype != dtype.name:
         raise Refused("dtype", f"{name} is {array.dtype[:20]!r}, not {dtype.name}")
     if tuple(array.shape) != shape:
@@ -134,7 +133,7 @@ def _check(name: str, shape: tuple[int, ...], dtype: np.dtype[Any], array: Array
 
 
 def _decoded(name: str, shape: tuple[int, ...], dtype: np.dtype[Any], array: Array) -> npt.NDArray[Any]:
-    """The numbers, from numpy's format, by a reader that believes no size that the header claims."""
+    """The numbers of an array in numpy's format; sizes in its header must equal the expected ones."""
     stream = io.BytesIO(array.data)
     try:
         if array.stype != "numpy.ndarray" or np.lib.format.read_magic(stream) != (1, 0):
@@ -151,7 +150,7 @@ def _decoded(name: str, shape: tuple[int, ...], dtype: np.dtype[Any], array: Arr
 
 
 def returned(layout: Layout, reply: RecordDict) -> Tensor:
-    """The vector [d + b] that a reply carries."""
+    """The vector [d + b] in a reply; refuses numbers that are not finite."""
     if len(reply.array_records) != 1:
         raise Refused("malformed", f"{len(reply.array_records)} records of arrays; expected one")
     x = read(layout, next(iter(reply.array_records.values())))
@@ -163,7 +162,7 @@ def returned(layout: Layout, reply: RecordDict) -> Tensor:
 def content(
     arrays: ArrayRecord, down: Broadcast, row: int, keys: tuple[str, str], said: Mapping[str, Any]
 ) -> RecordDict:
-    """What one client receives: its model as arrays, and whatever else its row of the broadcast has."""
+    """The message content for one client: its model as arrays, and the other fields of its row of the broadcast."""
     config: dict[str, Any] = dict(said)
     if down.prox:
         config[PROX] = down.prox
@@ -178,7 +177,7 @@ def content(
 
 
 def fields_of(sent: RecordDict) -> list[str]:
-    """Which parts of a broadcast, besides the model, a message carries; a reply must say that it has applied them."""
+    """The fields of a broadcast, besides the model, in a message; a reply must say that it has applied them."""
     config = {key: value for one in sent.config_records.values() for key, value in one.items()}
     named = {"loss": LOSS, "prox": PROX, "rounds": ROUNDS}
     shift = ["shift"] if SHIFT in sent.array_records else []
@@ -187,7 +186,7 @@ def fields_of(sent: RecordDict) -> list[str]:
 
 @dataclass(frozen=True)
 class Reply:
-    """What one client contributes to a round."""
+    """The contribution of one client to a round."""
 
     G: Tensor  # [d + b]
     weight: float = 1.0
@@ -197,7 +196,7 @@ class Reply:
 
 
 def upload_of(replies: Sequence[Reply], like: Tensor) -> Upload:
-    """What all replies of a round come to. Where learning rates differ, weights are in units of the first."""
+    """The upload of a round. If learning rates differ, the weights are scaled to the rate of the first reply."""
     if not replies:
         return Upload.of(like.new_empty((0, len(like))))
     rate = replies[0].rate
@@ -212,7 +211,7 @@ def _known(values: list[float | None]) -> Tensor | None:
 
 
 def samples_in(reply: RecordDict, name: str) -> float | None:
-    """How many samples the client says it has, in the metric of this name."""
+    """The number of samples in the metric `name` of a reply; None without a valid one."""
     for metrics in reply.metric_records.values():
         value = metrics.get(name)
         if isinstance(value, int | float) and 0 <= value < HUGE:
@@ -221,12 +220,12 @@ def samples_in(reply: RecordDict, name: str) -> float | None:
 
 
 def facts(sent: RecordDict, reply: RecordDict, needed: bool) -> dict[str, Any]:
-    """Weight, rate and loss in a reply; refuses one that has not applied what it was sent, or lacks what is needed."""
+    """Weight, rate and loss in a reply; refuses a reply that lacks one, or that ignored a field of the message."""
     said = {key: value for one in reply.config_records.values() for key, value in one.items()}
     applied = str(said.get(APPLIED, "")).split(",")
     ignored = [name for name in fields_of(sent) if name not in applied]
     if ignored:
-        raise Refused("fields", f"the client app has not applied {', '.join(ignored)}; use a client app that knows it")
+        raise Refused("fields", f"the client app has not applied {', '.join(ignored)}; use a client app that does")
     if not needed:
         return {}
     names = {"weight": WEIGHT, "rate": RATE}
@@ -236,7 +235,7 @@ def facts(sent: RecordDict, reply: RecordDict, needed: bool) -> dict[str, Any]:
 
 
 def _number(name: str, value: Any) -> float:
-    """What a reply says; a loss may be any finite number, the others must be positive."""
+    """A number in a reply; a loss may be any finite number, weight and rate must be positive."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < HUGE:
         raise Refused("fields", f"the reply has {name} {value!r}; expected a number")
     if name != "loss" and value <= 0:
@@ -245,7 +244,7 @@ def _number(name: str, value: Any) -> float:
 
 
 def innovation(layout: Layout, x: Tensor, returned: Tensor, max_norm: float) -> Tensor:
-    """G = x - what the client returned, of the parameters, [d]."""
+    """G = x - returned for the parameters, [d]; refuses one whose norm is above `max_norm`."""
     G = x[: layout.parameters] - returned[: layout.parameters]
     norm, limit = float(torch.linalg.vector_norm(G, dtype=torch.float64)), min(max_norm or HUGE, HUGE)
     if not norm <= limit:
@@ -254,10 +253,10 @@ def innovation(layout: Layout, x: Tensor, returned: Tensor, max_norm: float) -> 
 
 
 def check_statistics(layout: Layout, returned: Tensor, last: Tensor, measured: bool, max_statistics: float) -> None:
-    """Refuses buffers that must not become the server's: `last` [b] are those that it has.
+    """Refuses invalid buffers of a client; `last` [b] are the server's.
 
-    A variance is not negative. In every tensor of buffers the largest is at most `max_statistics` times the largest
-    that the server has in it (1, if that is less; a million, before any client has measured it).
+    A variance must not be negative. In every tensor of buffers the largest absolute value may be at most
+    `max_statistics` times the server's (at least 1; at least a million before any client has measured them).
     """
     found, at = returned[layout.parameters :], 0
     if (found[layout.variances] < 0).any():
@@ -275,13 +274,13 @@ def check_statistics(layout: Layout, returned: Tensor, last: Tensor, measured: b
         if largest > limit:
             raise Refused(
                 "statistics",
-                f"{entry.name} has a value of size {largest:.4g}, above {limit:.4g} (max-statistics times what the "
-                "server has)",
+                f"{entry.name} has a value of size {largest:.4g}, above {limit:.4g} (max-statistics times the "
+                "server's value)",
             )
 
 
-def unfit(layout: Layout, x: Tensor) -> str | None:
-    """Why a vector [d + b] must not become the server's, looked at in the dtypes that it is sent in; None if it may."""
+def why_invalid(layout: Layout, x: Tensor) -> str | None:
+    """Why a vector [d + b] must not be sent as a model, checked in the dtypes in which it is sent; None if it may."""
     for name, tensor in layout.state_dict(x).items():
         if tensor.is_floating_point() and not torch.isfinite(tensor).all():
             return f"{name} would not be finite in {str(tensor.dtype).removeprefix('torch.')}"
@@ -291,7 +290,7 @@ def unfit(layout: Layout, x: Tensor) -> str | None:
 
 
 def check_round(reply: RecordDict, server_round: int, required: bool) -> None:
-    """A reply that says which round it is for must be for this one; our own client apps always say it."""
+    """Refuses a reply that names another round, or none if `required`; client apps of this package always name it."""
     configs = [one[ROUND] for one in reply.config_records.values() if ROUND in one]
     said = configs + [one[ROUND] for one in reply.metric_records.values() if ROUND in one]
     if any(one != server_round for one in said) or (required and not said):
@@ -300,7 +299,7 @@ def check_round(reply: RecordDict, server_round: int, required: bool) -> None:
 
 
 def payload(message: Message) -> int:
-    """Bytes of arrays that a message carries."""
+    """The number of bytes of the arrays in a message."""
     if not message.has_content():
         return 0
     return sum(len(array.data) for one in message.content.array_records.values() for array in one.values())

@@ -21,9 +21,9 @@ class Execution:
     """train clients one after another (one) or stacked into one computation (stacked); auto decides by the size of the
     network. ray, ray:HOST:PORT and ray://HOST:PORT train on a Ray cluster"""
     workers: Whole = None
-    """processes that share the clients of a round (default: all cores where rounds are long)"""
+    """number of processes that share the clients of a round (default: all cores if rounds take long, else 1)"""
     jobs: int = 1
-    """runs at once, with one core each"""
+    """number of runs at once, with one core each"""
     device: Annotated[Device | None, hint, one_of(Device)] = None
     """where to compute (default: a CUDA device if there is one)"""
     checkpoint_every: int = 50

@@ -20,7 +20,7 @@ from fedawe.results.record import Line, Record
 from fedawe.training.engines import Engine, Inline, Processes, best_workers, keep_freed_memory
 from fedawe.training.engines.ray_cluster import RayCluster
 from fedawe.training.engines.ray_engine import RayEngine
-from fedawe.training.engines.ray_runs import Errand, spread
+from fedawe.training.engines.ray_runs import RemoteRun, spread
 from fedawe.training.shares import STACK, one_step
 from fedawe.training.stacking import is_stacked
 
@@ -189,12 +189,12 @@ def _on_cluster(
     # By value: a node may not have the file in which a user's classes are.
     content = cloudpickle.dumps(folder.experiment)
     rest = [(content, run.label, stacked, every, run.header) for run in left]
-    errands = [
-        Errand(folder.out, run.path.relative_to(folder.out), run.population, each)
+    remote = [
+        RemoteRun(folder.out, run.path.relative_to(folder.out), run.population, each)
         for run, each in zip(left, rest, strict=True)
     ]
     failures = _Failures(of)
-    for n, outcome in spread(cluster, _run_there, errands, execution.jobs, _passed_on(tell, warn), warn):
+    for n, outcome in spread(cluster, _run_there, remote, execution.jobs, _passed_on(tell, warn), warn):
         if outcome.kind == "done":
             yield records.read(left[n].path / records.NAME)
         else:

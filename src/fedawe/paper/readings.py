@@ -17,16 +17,15 @@ class Readings:
     """How to read the paper where its text and its code disagree; the defaults follow the code."""
 
     clip: Clip = "update"
-    """update: clip the averaged update to norm 0.5 (the authors' code); gradient: clip every stochastic gradient
-    (their text); none: no clip"""
+    """update: the averaged update is clipped to norm 0.5 (the authors' code); gradient: every stochastic gradient is
+    clipped (their text); none: no clipping"""
     clip_whom: Clipped = "fedawe"
-    """algorithms that are clipped: only fedawe (the authors' code), or all"""
+    """which algorithms are clipped: only FedAWE (the authors' code), or all"""
     evaluate: Evaluate = "mean"
-    """mean: each method's own model, x-bar for FedAWE; latest: the last aggregate for all; received: for all, the
-    mean of the models that clients received last (FedAWE's x-bar is this mean)"""
+    """which model is evaluated. mean: each algorithm's own model, x-bar for FedAWE; latest: the last aggregate;
+    received: the mean over all clients of the models that they received last (for FedAWE, this is x-bar)"""
     augment: Annotated[Crops | None, hint, one_of(Crops)] = None
-    """random crops of each image (text), or one for a whole batch (code) (default: image for the preset paper, else
-    none)"""
+    """random crops: for each image (text), or the same for a batch (code) (default: image for paper, else none)"""
     rates: Annotated[RateKind | None, hint, one_of(RateKind)] = None
     """learning rates: paper (its table 7), equal (the same for all algorithms), or tuned (found by search for each)
     (default: paper for the preset paper, else equal)"""
@@ -34,7 +33,7 @@ class Readings:
 
 @dataclass(frozen=True)
 class Only:
-    """The part of an item to make; an empty field selects everything."""
+    """The parts of an item to make; by default all."""
 
     datasets: Names = ()
     """only these of the preset's data sets, as in svhn"""

@@ -223,5 +223,7 @@ def server(folder: Path, port: int = 0) -> ThreadingHTTPServer:
     handler = type("Handler", (_Handler,), {"folder": folder})
     try:
         return ThreadingHTTPServer(("127.0.0.1", port), handler)
+    except OverflowError:
+        raise UserError(f"port is {port}; expected a whole number from 0 to 65535") from None
     except OSError as error:
         raise UserError(f"cannot listen on port {port}: {error.strerror}; choose another with --port") from None

@@ -1,1 +1,1 @@
-"""A federation on this machine, for trying out: a SuperLink and SuperNodes as processes, keys, and an app folder."""
+"""A federation on this machine, for trials: a SuperLink and SuperNodes as processes, keys, and an app folder."""

@@ -1,4 +1,4 @@
-"""The digits app as a folder that `flwr run` takes, made from the installed package."""
+"""Writes the app of the digits as a folder for `flwr run`; it uses the installed package."""
 
 import json
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ server = server_app()
 PROJECT = """[project]
 name = "digits"
 version = "1.0.0"
-description = "Handwritten digits, shared out among clients that come and go."
+description = "Handwritten digits, partitioned among clients that are available only some of the time."
 license = {{ file = "LICENSE" }}
 dependencies = ["fedawe[flower]"]
 
@@ -50,7 +50,7 @@ clientapp = "digits_app:client"
 
 
 def write_app(folder: Path, code: str = APP, extra: Mapping[str, Any] | None = None) -> Path:
-    """The folder of an app; `code` defines `client` and `server`, `extra` are keys of its configuration."""
+    """Write the folder of an app; `code` defines `client` and `server`, `extra` adds keys to its configuration."""
     config = "\n".join(f"{key} = {json.dumps(value)}" for key, value in {**CONFIG, **(extra or {})}.items())
     new_folder(folder)
     (folder / "pyproject.toml").write_text(PROJECT.format(config=config))

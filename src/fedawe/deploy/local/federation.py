@@ -19,21 +19,21 @@ from fedawe.deploy.local import keeper, processes
 from fedawe.deploy.local.processes import Process, Supervisor, answers, until
 from fedawe.deploy.local.setup import CONNECTION, Setup
 
-START_SECONDS = 180.0  # long, for machines that have other things to do
+START_SECONDS = 180.0  # long, because a busy machine starts processes slowly
 COMMAND_SECONDS = 60.0
 
 
 class Federation:
-    """One SuperLink and `nodes` SuperNodes, node i with `client-id=i`; all of them gone when the block ends.
+    """One SuperLink and `nodes` SuperNodes, node i with `client-id=i`; all of them end with the block.
 
         with Federation(4, folder) as federation:
             federation.run(app, {"num-rounds": 10}, deadline=300)
 
-    folder: logs, Flower's own files and the SuperLink's database; a federation in the same folder goes on from there.
-    tls: certificates, and nodes that must show their key. port: the SuperLink's, 0 for any that is free.
-    warm: clients are forked from a process that has PyTorch loaded, instead of loading it for every message.
-    database: the SuperLink keeps its state in SQLite, and knows its nodes again when it was killed; in memory it serves
-    more nodes at once (with 200 of them SQLite answers "database is locked").
+    folder: logs, Flower's own files and the SuperLink's database; a federation in the same folder continues from them.
+    tls: encrypt connections, and require nodes to authenticate. port: the SuperLink's; 0 for any free one.
+    warm: client apps are forked from a process that has loaded PyTorch, instead of loading it for every message.
+    database: the SuperLink keeps its state in SQLite, and recognises its nodes after it was killed; in memory it serves
+    more nodes at once (with 200 of them SQLite reports "database is locked").
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Federation:
         self.nodes = [self.setup.node(i, self.node_superlink()) for i in range(nodes)]
 
     def node_superlink(self) -> int:
-        """The port at which nodes look for the SuperLink."""
+        """The port to which nodes connect."""
         return self.port
 
     # Starting and ending
@@ -90,7 +90,7 @@ class Federation:
             raise UserError(f"{silent.name} did not reach the SuperLink: {silent.last_words()}; see {silent.log}")
 
     def close(self) -> None:
-        """Stop all: nodes first, so that they can say goodbye, then whatever is left of it."""
+        """Stop all processes: first the nodes, so that they can sign off, then the SuperLink, then the rest."""
         try:
             if self._supervisor is not None:
                 self._supervisor.close()
@@ -102,7 +102,7 @@ class Federation:
         finally:
             if self._keeper is not None:
                 assert self._keeper.stdin is not None
-                self._keeper.stdin.close()  # it sweeps
+                self._keeper.stdin.close()  # the keeper then kills all processes that are left
                 try:
                     self._keeper.wait(processes.GRACE_SECONDS)
                 except subprocess.TimeoutExpired:
@@ -114,21 +114,21 @@ class Federation:
     # Single processes
 
     def start_link(self) -> None:
-        """Start the SuperLink and see it listen; with its database it knows its nodes again."""
+        """Start the SuperLink and wait until it listens; with its database it recognises its nodes."""
         self.link.start()
         until(lambda: answers(self.port) or not self.link.alive, START_SECONDS)
         if not (self.link.alive and answers(self.port)):
             raise UserError(f"the SuperLink did not start: {self.link.last_words()}; see {self.link.log}")
 
     def kill_link(self) -> None:
-        """SIGKILL to the SuperLink, and to the server app, which would only look for it in vain."""
+        """Kill the SuperLink with SIGKILL, and the server app, which could not continue without it."""
         followers = self.server_processes()
         self.link.kill()
         for pid in followers:
             _kill(pid)
 
     def server_processes(self) -> list[int]:
-        """Flower's executor and the server app it started, which are no children of ours."""
+        """The ids of Flower's executor and of the server app that it started; they are not children of this process."""
         address = f"127.0.0.1:{self.port}"
         return [
             pid
@@ -138,42 +138,42 @@ class Federation:
         ]
 
     def server_app(self) -> int | None:
-        """The process of the server app, while there is one."""
+        """The id of the server app's process; None if there is none."""
         for pid in self.server_processes():
             if any(Path(word).name == "flwr-serverapp" for word in processes.command_of(pid)[:2]):
                 return pid
         return None
 
     def kill_server_app(self) -> bool:
-        """SIGKILL to the server app alone; whether there was one."""
+        """Kill only the server app with SIGKILL; returns whether there was one."""
         pid = self.server_app()
         return pid is not None and _kill(pid)
 
     def start_node(self, i: int) -> None:
-        """Start node i; from now on it is started again whenever it exits."""
+        """Start node i, and start it again whenever it exits."""
         assert self._supervisor is not None, "inside the block only"
         self._supervisor.keep(self.nodes[i])
 
     def stop_node(self, i: int) -> None:
-        """SIGTERM: the node leaves in good order and stays away until it is started."""
+        """Stop node i with SIGTERM, so that it signs off; it is not started again."""
         assert self._supervisor is not None, "inside the block only"
         self._supervisor.release(self.nodes[i])
         self.nodes[i].stop()
 
     def kill_node(self, i: int) -> None:
-        """SIGKILL to the node and all it runs; the supervisor starts it again."""
+        """Kill node i and all its processes with SIGKILL; the supervisor starts it again."""
         self.nodes[i].kill()
 
     @property
     def restarts(self) -> int:
-        """How often the supervisor has started a node again."""
+        """How often the supervisor has restarted a node."""
         return 0 if self._supervisor is None else self._supervisor.restarts
 
     # Runs
 
     @property
     def runs(self) -> int:
-        """How many there have been; the log of the last is run-(this - 1).log."""
+        """The number of runs so far; the log of the last one is run-(this - 1).log."""
         return len(self._streams)
 
     def run(
@@ -183,10 +183,10 @@ class Federation:
         deadline: float,
         watch: Callable[[], None] | None = None,
     ) -> str:
-        """`flwr run` of an app until it ends; Flower's word for how it did, such as "finished:completed".
+        """Execute `flwr run` until the run ends; returns Flower's status of the run, such as "finished:completed".
 
-        "lost" if the SuperLink is gone, "died" if the server app is, "late" after `deadline` seconds; a run that is
-        left in Flower's books is stopped. `watch` is called several times a second meanwhile.
+        The result is "lost" if the SuperLink ended, "died" if the server app ended, and "late" after `deadline` s.
+        In the last two cases Flower is told to stop the run. `watch` is called several times a second during the run.
         """
         flags = [part for key, value in config.items() for part in ("-c", f"{key}={_toml(value)}")]
         name = f"run-{len(self._streams)}"
@@ -204,14 +204,14 @@ class Federation:
         if how == "ended":
             return self._status(found[1], max(end - time.monotonic(), COMMAND_SECONDS / 2))
         if how == "died" and (status := self._status(found[1], 0)).startswith("finished"):
-            return status  # it had ended, and only its log was slow
+            return status  # the run had ended; only its log was delayed
         if how != "lost":
-            with contextlib.suppress(UserError):  # a SuperLink that does not answer now gives the run up by itself
+            with contextlib.suppress(UserError):  # a SuperLink that does not answer gives up the run by itself
                 self.flwr("stop", found[1], CONNECTION)
         return how
 
     def _follow(self, stream: Process, end: float, watch: Callable[[], None]) -> str:
-        """How it came that there is no more to follow."""
+        """Wait for the end of a run; returns "ended", "died", "lost" or "late"."""
         seen, app, looked = False, None, 0.0
         while stream.alive or app is not None:  # a busy SuperLink may end the log before the run
             if not self.link.alive:
@@ -228,7 +228,7 @@ class Federation:
         return "ended"
 
     def _status(self, run: str, seconds: float) -> str:
-        """Flower's word for a run whose log has ended; its status follows a little later."""
+        """Flower's status of a run whose log has ended; Flower sets it a little later than that."""
         status = ""
 
         def known() -> bool:
@@ -236,7 +236,7 @@ class Federation:
             if not self.link.alive:
                 status = "lost"
                 return True
-            # It may be suspended, or so busy that it only says that something failed.
+            # The SuperLink may be suspended, or so busy that it answers with an error.
             with contextlib.suppress(UserError, ValueError, LookupError):
                 listed = json.loads(self.flwr("list", CONNECTION, "--run-id", run, "--format", "json"))
                 status = str(listed["runs"][0]["status"])
@@ -246,7 +246,7 @@ class Federation:
         return status
 
     def flwr(self, *words: str) -> str:
-        """What a `flwr` command says."""
+        """The output of a `flwr` command; raises if it fails."""
         try:
             done = subprocess.run(
                 [str(self.setup.commands / "flwr"), *words],
@@ -279,7 +279,7 @@ class Federation:
             try:
                 self.flwr("supernode", "register", f"{self.setup.key(i)}.pub", CONNECTION)
             except UserError as error:
-                if "already" not in str(error):  # the database of an earlier time knows the key
+                if "already" not in str(error):  # the database of an earlier federation has the key
                     raise
 
 
@@ -292,5 +292,5 @@ def _kill(pid: int) -> bool:
 
 
 def _toml(value: object) -> str:
-    """A value as `flwr run -c` reads it; JSON and TOML agree on numbers, truth values and strings."""
+    """A value as `flwr run -c` reads it; JSON and TOML write numbers, booleans and strings in the same way."""
     return json.dumps(str(value) if isinstance(value, Path) else value)

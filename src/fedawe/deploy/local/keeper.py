@@ -1,11 +1,12 @@
-"""The keeper of a local federation, a process of its own with two duties.
+"""The keeper of a local federation: a separate process with two tasks.
 
-Clients are started by it: Flower starts a new Python for every message, and loading PyTorch takes far longer than a
-round of a small model. The keeper has it loaded and forks. A command `flwr-clientapp` that comes first in the path of
-the nodes hands over what it was called with; Flower's own entry point then runs in the fork, in the process group of
-the node.
+It starts client apps. Flower starts a new Python process for every message, and loading PyTorch takes far longer than
+a round of a small model. The keeper has loaded PyTorch and forks. The nodes find a command `flwr-clientapp` first in
+their PATH that sends its arguments to the keeper; Flower's own entry point then runs in the fork, in the process group
+of the node.
 
-And when whoever began the federation is gone, however that came about, the keeper kills all that is left of it.
+And when the process that started the federation has ended, for whatever reason, the keeper kills all processes that
+are left of the federation.
 """
 
 import array
@@ -37,18 +38,18 @@ keeper.recv(1)  # ends when the fork does
 
 
 def write_launcher(path: Path, address: Path, command: Path) -> None:
-    """The command that the nodes find instead of Flower's `flwr-clientapp`."""
+    """Write the command that the nodes find instead of Flower's `flwr-clientapp`."""
     text = LAUNCHER.format(python=sys.executable, address=str(address), command=str(command))
     path.write_text(text)
     path.chmod(0o700)
 
 
 def keep(mark: str, address: str | None) -> None:
-    """Serve until standard input ends, which it does when whoever holds its other end is gone; then sweep."""
+    """Serve until standard input ends, which it does when the process at its other end is gone; then sweep."""
     from fedawe.deploy.local.processes import sweep
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the forks
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the forks are not waited for
     doors: list[socket.socket] = []
     if address is not None:
         for name in LOADED:
@@ -94,15 +95,15 @@ def _fork(caller: socket.socket, door: socket.socket) -> None:
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(code)  # nothing of the keeper's own runs in a fork
+        os._exit(code)  # no exit handlers of the keeper run in a fork
 
 
 def _become(call: Sequence[object], fds: "array.array[int]") -> None:
-    """The process that was asked for: its group, streams, folder, environment and arguments."""
+    """Turn this fork into the requested process: its group, streams, folder, environment and arguments."""
     arguments, folder, environment, group = call
     assert isinstance(arguments, list)
     assert isinstance(environment, dict)
-    with suppress(OSError):  # the node was killed meanwhile; the parent check of Flower ends the fork
+    with suppress(OSError):  # the node was killed meanwhile; Flower's check for its parent ends the fork
         os.setpgid(0, int(str(group)))
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)

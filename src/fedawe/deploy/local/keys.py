@@ -1,4 +1,4 @@
-"""Certificates and keys of a local federation: an authority of its own, made anew each time."""
+"""Creates certificates and keys of a local federation, with a certificate authority of its own."""
 
 import datetime
 import ipaddress
@@ -16,7 +16,7 @@ VALID_DAYS = 30
 
 
 def make_certificates(folder: Path) -> None:
-    """ca.crt, and server.crt with server.key for 127.0.0.1 and localhost; the authority's own key is thrown away."""
+    """Write ca.crt, and server.crt with server.key for 127.0.0.1 and localhost; the authority's key is not kept."""
     new_folder(folder)
     authority, server = ec.generate_private_key(ec.SECP384R1()), ec.generate_private_key(ec.SECP384R1())
     us = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "local federation")])
@@ -51,7 +51,7 @@ def make_certificates(folder: Path) -> None:
 
 
 def make_key_pair(private: Path) -> None:
-    """The private key, and beside it the public one with the suffix .pub; as `ssh-keygen -t ecdsa -b 384` does."""
+    """Write a private key, and beside it the public one with the suffix .pub, as `ssh-keygen -t ecdsa -b 384` does."""
     key = ec.generate_private_key(ec.SECP384R1())
     new_folder(private.parent)
     _write_secret(
@@ -72,7 +72,7 @@ def _certificate(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePub
         .issuer_name(issuer)
         .public_key(key)
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(minutes=5))  # clocks differ
+        .not_valid_before(now - datetime.timedelta(minutes=5))  # clocks may differ
         .not_valid_after(now + datetime.timedelta(days=VALID_DAYS))
     )
 
@@ -92,7 +92,7 @@ def _usage(*, signs: bool) -> x509.KeyUsage:
 
 
 def _write_secret(path: Path, content: bytes) -> None:
-    """Readable by its owner only, from the first moment."""
+    """Write a file that only its owner can ever read."""
     path.unlink(missing_ok=True)
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(content)

@@ -1,4 +1,4 @@
-"""Processes of a local federation: each with its log and its process group, none left behind."""
+"""Processes of a local federation, each with a log and a process group of its own; none remain at the end."""
 
 import os
 import signal
@@ -11,13 +11,13 @@ from pathlib import Path
 
 from fedawe.core.errors import UserError
 
-MARK = "FEDAWE_FEDERATION"  # every process of a federation has it in its environment, and so has what it starts
+MARK = "FEDAWE_FEDERATION"  # variable in the environment of all processes of a federation and their children
 GRACE_SECONDS = 6.0  # Flower itself gives its own shutdown 5 s
 PAUSE_SECONDS = 0.05
 
 
 def until(happened: Callable[[], bool], seconds: float) -> bool:
-    """Whether it happened within so many seconds."""
+    """Wait until `happened()` is true, at most so many seconds; returns whether it became true."""
     end = time.monotonic() + seconds
     while not happened():
         if time.monotonic() >= end:
@@ -27,14 +27,14 @@ def until(happened: Callable[[], bool], seconds: float) -> bool:
 
 
 def free_port() -> int:
-    """A port of the loopback interface that nobody uses now."""
+    """A port of the loopback interface that is not in use now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
 def check_port(port: int) -> int:
-    """The port, if it can be had."""
+    """The port; refuses one that is not free."""
     if not 1 <= port <= 65535:
         raise UserError(f"port is {port}; expected a whole number from 1 to 65535")
     with socket.socket() as probe:
@@ -42,19 +42,21 @@ def check_port(port: int) -> int:
         try:
             probe.bind(("127.0.0.1", port))
         except OSError as error:
-            raise UserError(f"port {port} cannot be had ({error.strerror}); give another, or 0 for any") from None
+            raise UserError(
+                f"port {port} cannot be used ({error.strerror}); give another one, or 0 for any free one"
+            ) from None
     return port
 
 
 def answers(port: int) -> bool:
-    """Whether somebody listens there."""
+    """Whether a process listens at a port of the loopback interface."""
     with socket.socket() as probe:
         probe.settimeout(1)
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 class Process:
-    """A command as a process group of its own: what it starts stops, sleeps and dies together with it."""
+    """A command in a process group of its own, so that signals reach its children too."""
 
     def __init__(self, name: str, command: Sequence[str], log: Path, environment: Mapping[str, str]) -> None:
         self.name, self.log = name, log
@@ -64,22 +66,22 @@ class Process:
 
     @property
     def pid(self) -> int:
-        """Of the process that runs, or ran last."""
+        """The id of the process that runs, or ran last."""
         assert self._popen is not None, f"{self.name} was never started"
         return self._popen.pid
 
     @property
     def alive(self) -> bool:
-        """Whether it runs; asking also buries it, so that whoever watches its id sees it gone."""
+        """Whether the process runs; also reaps an ended one, so that its id disappears."""
         return self._popen is not None and self._popen.poll() is None
 
     @property
     def suspended(self) -> bool:
-        """Whether it was put to sleep and not woken."""
+        """Whether the process is suspended."""
         return self.alive and self._suspended
 
     def start(self) -> None:
-        """Start it, with what it says appended to its log."""
+        """Start the process; its output is appended to its log."""
         assert not self.alive, f"{self.name} runs already"
         self._suspended = False
         with self.log.open("ab") as log:
@@ -93,64 +95,64 @@ class Process:
             )
 
     def signal(self, number: signal.Signals) -> None:
-        """To the whole group, if it is still there."""
+        """Send a signal to the whole group, if it still exists."""
         if self._popen is not None:
             try:
                 os.killpg(self._popen.pid, number)
             except ProcessLookupError:
                 pass
-            except PermissionError:  # macOS says so of a group of which only the dead are left
+            except PermissionError:  # macOS raises this for a group with only ended processes
                 pass
 
     def suspend(self) -> None:
-        """SIGSTOP: it hangs, its connections stay open."""
+        """Suspend the group with SIGSTOP; its connections stay open."""
         self.signal(signal.SIGSTOP)
         self._suspended = True
 
     def resume(self) -> None:
-        """SIGCONT: it goes on where it was."""
+        """Continue a suspended group with SIGCONT."""
         self.signal(signal.SIGCONT)
         self._suspended = False
 
     def kill(self) -> None:
-        """SIGKILL: gone at once, nobody is told."""
+        """Kill the group with SIGKILL; it cannot sign off."""
         self.signal(signal.SIGKILL)
         if self._popen is not None:
             self._popen.wait(GRACE_SECONDS)
 
     def stop(self) -> None:
-        """SIGTERM, then SIGKILL to whoever of the group is left."""
+        """Stop the process with SIGTERM, then kill the rest of its group with SIGKILL."""
         self.ask_to_stop()
         self.see_stopped()
 
     def ask_to_stop(self) -> None:
-        """SIGTERM to the process alone: it takes its own children with it."""
+        """Send SIGTERM to the process alone, which ends its own children."""
         if self.alive:
             self.resume()
             os.kill(self.pid, signal.SIGTERM)
 
     def see_stopped(self) -> None:
-        """Waits for the end after `ask_to_stop`, and makes it one if it takes too long."""
+        """Wait for the end after `ask_to_stop`, then kill what is left of the group."""
         until(lambda: not self.alive, GRACE_SECONDS)
         self.kill()
 
     def said(self, words: str) -> bool:
-        """Whether the log has these words, from any of its lives."""
+        """Whether the log contains these words, also from before a restart."""
         return words.encode() in self.log.read_bytes() if self.log.exists() else False
 
     def last_words(self) -> str:
-        """The last line of the log that says something."""
+        """The last line of the log that is not empty."""
         lines = self.log.read_text(errors="replace").splitlines() if self.log.exists() else []
         return next((line.strip() for line in reversed(lines) if line.strip()), "its log is empty")
 
 
 class Supervisor:
-    """Starts again whoever exits without having been asked to; waits longer each time it happens soon."""
+    """Restarts processes that exit; waits longer before each restart if they exit soon after the last one."""
 
     FIRST_SECONDS, MOST_SECONDS, SETTLED_SECONDS = 0.5, 16.0, 30.0
 
     def __init__(self) -> None:
-        self._wanted: dict[Process, tuple[float, float]] = {}  # process: (when it was started, pause before the next)
+        self._wanted: dict[Process, tuple[float, float]] = {}  # process: (time of its start, pause before the next)
         self._lock = threading.Lock()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="supervisor", daemon=True)
@@ -158,19 +160,19 @@ class Supervisor:
         self._thread.start()
 
     def keep(self, process: Process) -> None:
-        """Start it if need be, and from now on again whenever it has gone."""
+        """Start the process if it does not run, and restart it whenever it exits."""
         with self._lock:
             if not process.alive:
                 process.start()
             self._wanted[process] = (time.monotonic(), self.FIRST_SECONDS)
 
     def release(self, process: Process) -> None:
-        """From now on it may go."""
+        """No longer restart the process."""
         with self._lock:
             self._wanted.pop(process, None)
 
     def close(self) -> None:
-        """Nobody is started any more."""
+        """Stop restarting any process."""
         self._over.set()
         self._thread.join(GRACE_SECONDS)
 
@@ -185,7 +187,7 @@ class Supervisor:
                         continue
                     if process not in gone_since:
                         gone_since[process] = now
-                        process.kill()  # what it left behind in its group would hold the port
+                        process.kill()  # a process that is left in its group would occupy the port
                     gone = gone_since[process]
                     if gone - started > self.SETTLED_SECONDS:
                         pause = self.FIRST_SECONDS
@@ -197,19 +199,19 @@ class Supervisor:
 
 
 def marked(mark: str) -> list[int]:
-    """All living processes of a federation, also those that lost their parent or left their group (Linux only)."""
+    """The ids of all processes of a federation, also of those without a parent or outside their group (Linux only)."""
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         try:
             if f"{MARK}={mark}".encode() in (entry / "environ").read_bytes().split(b"\0"):
                 found.append(int(entry.name))
-        except OSError:  # it ended meanwhile, or belongs to somebody else
+        except OSError:  # it ended meanwhile, or belongs to another user
             continue
     return [pid for pid in found if pid != os.getpid()]
 
 
 def command_of(pid: int) -> list[str]:
-    """How it was started; nothing if it is gone."""
+    """The command line of a process; empty if it has ended."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_text(errors="replace").split("\0")[:-1]
     except OSError:
@@ -217,7 +219,7 @@ def command_of(pid: int) -> list[str]:
 
 
 def own_bytes(pid: int) -> int:
-    """Memory that it holds for itself now: resident, without files that it maps; 0 if it is gone."""
+    """The private resident memory of a process, without shared memory and mapped files; 0 if it has ended."""
     try:
         _, resident, shared, *_ = Path(f"/proc/{pid}/statm").read_text().split()
     except OSError:
@@ -226,7 +228,7 @@ def own_bytes(pid: int) -> int:
 
 
 def sweep(mark: str) -> list[int]:
-    """Kills all that is left of a federation; says whom."""
+    """Kill all processes that are left of a federation; returns their ids."""
     swept: list[int] = []
 
     def none_left() -> bool:

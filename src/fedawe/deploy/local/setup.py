@@ -12,21 +12,23 @@ from fedawe.core.errors import UserError
 from fedawe.core.files import new_folder
 from fedawe.deploy.local.processes import MARK, Process, check_port, free_port
 
-CONNECTION = "federation"  # what `flwr` calls the SuperLink
+CONNECTION = "federation"  # the SuperLink's name in the configuration of `flwr`
 
 
 def check_flower() -> None:
-    """Refuses to go on without Flower, or where processes cannot be had as they are needed."""
+    """Refuses a system without Flower or its commands, or without POSIX processes."""
     if importlib.util.find_spec("flwr") is None:
         raise UserError("Flower is not installed; run: pip install 'fedawe[flower]'")
     if os.name != "posix":
         raise UserError(f"a local federation needs Linux or macOS, not {sys.platform}")
     if not (Path(sys.executable).parent / "flower-superlink").exists():
-        raise UserError(f"there is no flower-superlink beside {sys.executable}; run: pip install 'fedawe[flower]'")
+        raise UserError(
+            f"there is no command flower-superlink in the folder of {sys.executable}; run: pip install 'fedawe[flower]'"
+        )
 
 
 class Setup:
-    """The folder of a federation, the SuperLink's port, and the commands that belong to them."""
+    """The folder of a federation, the SuperLink's port, and the commands that start its processes."""
 
     def __init__(self, folder: Path, *, tls: bool, port: int, database: bool) -> None:
         check_flower()
@@ -35,34 +37,34 @@ class Setup:
         self.mark = uuid.uuid4().hex
         self.commands = Path(sys.executable).parent
         self.keys = self.folder / "keys"
-        self.first = Path(tempfile.gettempdir()) / f"fedawe-{self.mark[:12]}"  # where commands are looked for first
+        self.first = Path(tempfile.gettempdir()) / f"fedawe-{self.mark[:12]}"  # first in the PATH of all processes
         for old in new_folder(self.folder / "logs").glob("*.log"):
             old.unlink()
 
     def process(self, name: str, command: str, *flags: str) -> Process:
-        """One of Flower's commands, not started yet."""
+        """A process for one of Flower's commands, not started yet."""
         return Process(name, [str(self.commands / command), *flags], self.log(name), self.environment())
 
     def log(self, name: str) -> Path:
-        """Where it says what it says."""
+        """The log of the process of this name."""
         return self.folder / "logs" / f"{name}.log"
 
     def environment(self) -> dict[str, str]:
-        """Ours, with Flower kept to the folder and to itself."""
+        """The environment of this process, with Flower's files in the folder and without its telemetry."""
         path = os.pathsep.join([str(self.first), str(self.commands), os.environ.get("PATH", os.defpath)])
         return os.environ | {
             "PATH": path,  # Flower starts its own parts by name
             "FLWR_HOME": str(self.folder / "flower"),
             "FLWR_TELEMETRY_ENABLED": "0",
             "FLWR_DISABLE_UPDATE_CHECK": "1",
-            "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1",  # seconds before a message is looked at; Flower's own: 1
+            "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1",  # seconds between polls for messages; Flower's default: 1
             "OMP_NUM_THREADS": "1",
             "PYTHONUNBUFFERED": "1",
             MARK: self.mark,
         }
 
     def link(self) -> Process:
-        """The SuperLink; its database lets it know its nodes again after a crash."""
+        """The SuperLink's process; with its database it recognises its nodes after a crash."""
         flags = ["--host", "127.0.0.1", "--port", str(self.port), "--disable-runtime-dependency-installation"]
         if self.database:
             flags += ["--database", str(self.folder / "superlink.db")]
@@ -74,7 +76,7 @@ class Setup:
         return self.process("superlink", "flower-superlink", *flags)
 
     def node(self, i: int, port: int) -> Process:
-        """Node i, which looks for the SuperLink at `port`."""
+        """The process of node i, which connects to the SuperLink at `port`."""
         flags = ["--superlink", f"127.0.0.1:{port}", "--host", "127.0.0.1", "--port", str(free_port())]
         flags += ["--node-config", f"client-id={i}"]
         if self.tls:
@@ -85,11 +87,11 @@ class Setup:
         return self.process(f"node-{i}", "flower-supernode", *flags)
 
     def key(self, i: int) -> Path:
-        """The private key of node i; the public one has the suffix .pub."""
+        """The file of the private key of node i; the public key has the suffix .pub."""
         return self.keys / f"node-{i}"
 
     def write(self, nodes: int) -> None:
-        """The folders, Flower's configuration and, with TLS, certificates and keys that are not there yet."""
+        """Write the folders, Flower's configuration and, with TLS, missing certificates and keys."""
         self.first.mkdir(mode=0o700)
         how = "insecure = true"
         if self.tls:

@@ -1,4 +1,4 @@
-"""Processes of one core each, somewhere in a cluster; one that is lost is replaced, one that is silent is given up."""
+"""Ray actors with one core each. A lost actor is replaced; one that does not answer is killed and replaced."""
 
 from collections import deque
 from collections.abc import Callable
@@ -13,37 +13,37 @@ from fedawe.core.errors import UserError
 from fedawe.training.engines.memory import keep_freed_memory
 from fedawe.training.engines.ray_cluster import RayCluster
 
-LISTEN = 30.0  # seconds without an answer after which we ask who is still there, and in which they must say so
-PATIENCE = 120.0  # seconds that we wait for a first free core
-FAILURES = 3  # starts in a row that may fail, for each actor
+LISTEN = 30.0  # seconds without any result until busy actors are asked whether they are alive, and to answer that
+PATIENCE = 120.0  # seconds to wait for the first free core
+FAILURES = 3  # failed starts in a row that are allowed per actor
 
 W = TypeVar("W")
 
 
 class Actor:
-    """What runs in such a process: one thread that works, and another that says that it is there."""
+    """The base class of actors: one thread computes, and another answers `alive`."""
 
     def __init__(self) -> None:
         torch.set_num_threads(1)
         keep_freed_memory()
 
     def about(self) -> dict[str, str]:
-        """What must be the same everywhere, and the processor's kind."""
+        """The result of the function `about` on the node of this actor."""
         return about()
 
     def alive(self) -> None:
-        """Nothing but an answer."""
+        """Return at once, to show that the actor is alive."""
 
 
 def about() -> dict[str, str]:
-    """Versions of what computes, and which instructions it uses."""
+    """The versions of fedawe, torch and numpy, and the instruction set that torch uses on this processor."""
     versions = {name: version(name) for name in ("fedawe", "torch", "numpy")}
     return {**versions, "processor": torch.backends.cpu.get_cpu_capability()}
 
 
 @dataclass(frozen=True)
 class Answer(Generic[W]):
-    """To a question `asked`: what the actor said, who is free again now; or nothing, if it was lost."""
+    """The result `said` of the request `asked`, and the actor, now free; both are None if the actor was lost."""
 
     asked: W
     said: Any = None
@@ -51,35 +51,35 @@ class Answer(Generic[W]):
 
     @property
     def lost(self) -> bool:
-        """Whether the actor was."""
+        """Whether the actor was lost before it answered."""
         return self.actor is None
 
 
 class Actors(Generic[W]):
-    """At most `number` actors at work; W is what a question is remembered by."""
+    """A pool of `number` actors. W is the type of the label that the caller gives to a request."""
 
     def __init__(self, cluster: RayCluster, kind: type[Actor], number: int, warn: Callable[[str], None]) -> None:
         self.ray, self.warn = cluster.ray, warn
-        # Two threads: one for the work, one for `alive`. Ray must not repeat or restart anything by itself.
+        # Two threads: one computes, one answers `alive`. Ray must not repeat or restart anything by itself.
         self.kind = self.ray.remote(num_cpus=1, max_concurrency=2, max_restarts=0, max_task_retries=0)(kind)
         self.free: list[Any] = []
         self.starting: dict[Any, Any] = {}  # call -> actor
-        self.busy: dict[Any, tuple[Any, W]] = {}  # call -> actor, what it was asked
-        self.silent: deque[W] = deque()  # what those were asked who no longer answer
+        self.busy: dict[Any, tuple[Any, W]] = {}  # call -> actor and label of the request
+        self.silent: deque[W] = deque()  # labels of requests to actors that did not answer
         self.here, self.failures, self.allowed = about(), 0, FAILURES * number
         for _ in range(number):
             self._start()
 
     def __len__(self) -> int:
-        """How many there are; the others are still to come."""
+        """The number of actors that have started."""
         return len(self.free) + len(self.busy)
 
     def ask(self, actor: Any, method: str, asked: W, *arguments: Any) -> None:
-        """Let an actor, which must not be busy, do something."""
+        """Call a method of an actor that is not busy; the answer has the label `asked`."""
         self.busy[getattr(actor, method).remote(*arguments)] = (actor, asked)
 
     def next(self) -> Answer[W] | None:
-        """The next answer, when it is there; None if there is another free actor instead."""
+        """Wait for the next answer and return it; None if another actor has started instead."""
         while not self.silent:
             calls = [*self.busy, *self.starting]
             done, _ = self.ray.wait(calls, num_returns=1, timeout=LISTEN if self.busy else PATIENCE)
@@ -90,8 +90,8 @@ class Actors(Generic[W]):
                 return None
             if not self.busy:
                 raise UserError(
-                    f"no core of the Ray cluster came free in {PATIENCE:.0f} s; are its nodes up, and is it busy "
-                    "otherwise? (ray status) The same command goes on from the last checkpoint"
+                    f"no core of the Ray cluster became free in {PATIENCE:.0f} s; `ray status` shows whether its nodes "
+                    "are running and busy. The same command continues from the last checkpoint"
                 )
             self._listen()
         return Answer(self.silent.popleft())
@@ -101,7 +101,7 @@ class Actors(Generic[W]):
         try:
             said = self.ray.get(call, timeout=LISTEN)
         except self.ray.exceptions.RayError as error:
-            cause = getattr(error, "cause", None)  # what was raised there, if that is what happened
+            cause = getattr(error, "cause", None)  # the exception, if the method raised one
             if isinstance(cause, UserError):
                 raise UserError(str(cause)) from None
             if cause is not None and not isinstance(cause, self.ray.exceptions.ObjectLostError):
@@ -112,7 +112,7 @@ class Actors(Generic[W]):
         return Answer(asked, said, actor)
 
     def _listen(self) -> None:
-        """Give up those that are busy and do not even say that they are there."""
+        """Give up the busy actors that do not answer `alive`."""
         calls = {actor.alive.remote(): call for call, (actor, _) in self.busy.items()}
         _, silent = self.ray.wait(list(calls), num_returns=len(calls), timeout=LISTEN)
         for call in silent:
@@ -128,11 +128,13 @@ class Actors(Generic[W]):
         actor = self.starting.pop(call)
         try:
             there = self.ray.get(call, timeout=LISTEN)
-        except self.ray.exceptions.RayError as error:  # its node was lost meanwhile, or lacks something
+        except self.ray.exceptions.RayError as error:  # its node was lost meanwhile, or a package is missing
             self.failures += 1
             if self.failures > self.allowed:
                 said = " ".join(str(error).split())
-                raise UserError(f"the cluster cannot start workers; is fedawe on all nodes? Ray says: {said}") from None
+                raise UserError(
+                    f"the cluster cannot start workers; is fedawe installed on all nodes? Ray says: {said}"
+                ) from None
             self._kill(actor)
             self._start()
             return
@@ -143,22 +145,22 @@ class Actors(Generic[W]):
         if there["processor"] != self.here["processor"]:
             self.here["processor"] = there["processor"]
             self.warn(
-                f"a node computes with {there['processor']}, another or this machine does not: "
-                "the last bits of a result then depend on who trained whom"
+                f"a node computes with {there['processor']}, but another node or this machine does not: "
+                "the last bits of a result then depend on which node trained which client"
             )
         self.free.append(actor)
 
     def _lost(self, actor: Any) -> None:
-        self.warn("a worker or node of the cluster was lost; what it was at is done again by another")
+        self.warn("a worker or node of the cluster was lost; another one repeats its unfinished work")
         self._kill(actor)
         self._start()
 
     def _kill(self, actor: Any) -> None:
         with suppress(self.ray.exceptions.RayError, ConnectionError, ValueError):
-            self.ray.kill(actor)  # ValueError: it was of another connection
+            self.ray.kill(actor)  # ValueError: it belonged to another connection
 
     def close(self) -> None:
-        """Give all cores back."""
+        """Kill all actors, which frees their cores."""
         for actor in [*self.free, *self.starting.values(), *(actor for actor, _ in self.busy.values())]:
             self._kill(actor)
         self.free, self.starting, self.busy = [], {}, {}

@@ -1,4 +1,4 @@
-"""The clients of a round, shared out over a cluster; data lie once on every node, models go by what is in them."""
+"""Trains the clients of a round on a Ray cluster. Each node stores the data once; equal models are sent once."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,39 +19,39 @@ from fedawe.training.local import Local
 from fedawe.training.shares import Share, shares, upload
 from fedawe.training.stacking import is_stacked
 
-# Bytes of models of earlier rounds that stay in the cluster, since some client will start from them again.
+# Bytes of models of earlier rounds that stay in the cluster, because clients may start from them again.
 SPARE = 2**28
-LOSSES = 3  # how often a batch may be lost before it is to blame
+LOSSES = 3  # lost workers on the same job after which the run is given up
 
 
 class Job(Protocol):
-    """Something to compute from some models; the same whoever does it, and however often."""
+    """A computation from some models; its result does not depend on the worker, nor on how often it is repeated."""
 
     @property
     def models(self) -> Sequence[str]:
-        """Their names."""
+        """The names of these models in the store."""
 
     def do(self, task: Any, local: Local, models: Mapping[str, Array]) -> Any:
-        """What comes out."""
+        """The result, from the task, the local training and the models by name."""
 
 
 @dataclass(frozen=True)
 class Training:
-    """One group of clients."""
+    """Local training of one group of clients."""
 
-    starts: list[str]  # where each begins, [k]
-    shifts: list[str]  # what each adds to its gradients, [k], or none
+    starts: list[str]  # names of the start models, [k]
+    shifts: list[str]  # names of the vectors that are added to the gradients, [k]; empty if there are none
     share: Share
 
     @property
     def models(self) -> list[str]:
-        """All vectors that it needs."""
+        """The names of all vectors that the group needs."""
         return self.starts + self.shifts
 
     def do(
         self, task: Any, local: Local, models: Mapping[str, Array]
     ) -> tuple[Array, list[float] | None, Array | None]:
-        """G [k, d], and if asked for the losses [k] and the gradients [k, d]."""
+        """G [k, d], and if the broadcast asks for them the losses [k] and the gradients [k, d]."""
         X, shift = (
             torch.from_numpy(np.stack([models[name] for name in names])) if names else None  # copies
             for names in (self.starts, self.shifts)
@@ -65,18 +65,18 @@ class Training:
 class Asking:
     """One piece of an evaluation."""
 
-    models: list[str]  # the one
+    models: list[str]  # the name of the model
     piece: Any
 
     def do(self, task: Any, local: Local, models: Mapping[str, Array]) -> Array:
-        """The answers."""
+        """The answers of this piece."""
         del local
         answers: Array = task.ask(torch.from_numpy(models[self.models[0]].copy()), self.piece).numpy()
         return answers
 
 
 class Worker(Actor):
-    """Holds the task it was last told of."""
+    """An actor that keeps the last task it received."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -84,7 +84,7 @@ class Worker(Actor):
         self.task: Any = None
 
     def do(self, packed: list[Any], local: Local, models: dict[str, Any], jobs: list[Job]) -> list[Any]:
-        """Some jobs of the task that lies in `packed`."""
+        """The results of some jobs; `packed` refers to the task, `models` maps names to references."""
         ray = imported()
         key = [reference.hex() for reference in packed]
         if key != self.key:
@@ -97,8 +97,9 @@ class Worker(Actor):
 class RayEngine:
     """`workers` processes of one core in the cluster (by default all cores) share the groups of clients of a round.
 
-    Groups are those of every other engine and each is trained on one thread, so the numbers are the same too, as far as
-    the nodes have the same processors. What a lost node was at is done again by another, with the same random numbers.
+    Groups are the same as in every other engine and each is trained on one thread. The numbers are therefore the same
+    too if all nodes have the same kind of processor. Another node repeats the unfinished work of a lost one, with the
+    same random numbers.
     """
 
     def __init__(
@@ -116,7 +117,7 @@ class RayEngine:
         self.use(task, local, stacked)
 
     def use(self, task: Task, local: Local, stacked: bool | None = None) -> None:
-        """From now on this task; of its data only what is not there yet is sent."""
+        """Switch to this task; arrays that the cluster has already are not sent again."""
         self.local, self.stacked = local, is_stacked(task, local, stacked)
         if task is not self.task:
             self.packed = [self.data[name] for name in self.data.put(pack(task))]
@@ -155,7 +156,10 @@ class RayEngine:
         return self.task.summary([torch.from_numpy(answer.copy()) for answer in found])
 
     def _share_out(self, jobs: Sequence[Job]) -> list[Any]:
-        """All jobs, done by whoever is free; large batches first and single jobs last, so that all end together."""
+        """Do all jobs on the free actors; returns the results in the order of the jobs.
+
+        Large batches come first and single jobs last, so that all actors finish at about the same time.
+        """
         waiting, losses = list(range(len(jobs))), [0] * len(jobs)
         answers: dict[int, Any] = {}
         while len(answers) < len(jobs):

@@ -1,4 +1,4 @@
-"""Whole runs spread over a cluster, one core each; their files come back, so that nodes need not share our disk."""
+"""Executes whole runs on a Ray cluster, one core each. Their files are copied back, so nodes need no shared disk."""
 
 import queue
 import tempfile
@@ -18,76 +18,79 @@ from fedawe.training.engines.ray_actors import Actor, Actors
 from fedawe.training.engines.ray_cluster import RayCluster, imported
 from fedawe.training.engines.ray_store import Store, pack, unpack
 
-AT_ONCE = 0.2  # seconds of news that are brought together
-TRIES = 3  # of a run whose node was lost
+PERIOD = 0.2  # seconds for which an actor collects messages until it sends them
+TRIES = 3  # lost nodes after which a run is given up
 
 Files = dict[str, bytes]
 Say = Callable[[Any], None]
 
 
 @dataclass(frozen=True)
-class Errand:
-    """A run of `thing`, which is put into the cluster once, that leaves its files in the folder root / part."""
+class RemoteRun:
+    """A run on the cluster: a call of function(shared, folder, *arguments, say, keep). Its files belong in root / part.
+
+    `shared` is sent to the cluster once for all runs that have the same object.
+    """
 
     root: Path
     part: Path
-    thing: Any
-    rest: tuple[Any, ...] = ()
+    shared: Any
+    arguments: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True)
-class Kept:
-    """How the files have changed: where the run goes on if its node is lost."""
+class Changes:
+    """How the files of a run have changed. The run continues from these files if its node is lost."""
 
     new: Files
-    gone: list[str]
+    removed: list[str]
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How an errand ended: well, with a `UserError`, or with an error that is a bug."""
+    """How a run ended: complete, with a `UserError`, or with an error that is a bug."""
 
     kind: Literal["done", "refused", "failed"]
     said: str = ""
 
 
 class Runner(Actor):
-    """Does one errand at a time in a thread of its own, and tells of it when asked."""
+    """An actor that executes one run at a time in a thread, and returns its messages on request."""
 
-    def begin(self, function: Callable[..., None], packed: list[Any], errand: Errand, files: Files) -> list[Any]:
-        """Start function(thing, folder, *rest, say, keep); what it says can be had from `news`."""
+    def begin(self, function: Callable[..., None], packed: list[Any], run: RemoteRun, files: Files) -> list[Any]:
+        """Start the run from these files; `packed` refers to its shared object. `messages` returns what it says."""
         self.said: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        threading.Thread(target=self._work, args=(self.said, function, packed, errand, files), daemon=True).start()
+        threading.Thread(target=self._work, args=(self.said, function, packed, run, files), daemon=True).start()
         return []
 
-    def _work(self, said: Any, function: Callable[..., None], packed: list[Any], errand: Errand, files: Files) -> None:
+    def _work(self, said: Any, function: Callable[..., None], packed: list[Any], run: RemoteRun, files: Files) -> None:
         torch.set_num_threads(1)
-        with tempfile.TemporaryDirectory() as here:
-            folder = new_folder(Path(here) / errand.part)
+        here = str(run.root)  # until there is a folder on this node
 
-            def say(what: Any) -> None:
-                said.put(what.replace(here, str(errand.root)) if isinstance(what, str) else what)
+        def say(what: Any) -> None:
+            said.put(what.replace(here, str(run.root)) if isinstance(what, str) else what)
 
-            def keep() -> None:
-                nonlocal files
-                now = _read(folder)
-                new = {name: content for name, content in now.items() if content != files.get(name)}
-                said.put(Kept(new, [name for name in files if name not in now]))
-                files = now
+        def keep() -> None:
+            nonlocal files
+            now = _read(Path(here) / run.part)
+            new = {name: content for name, content in now.items() if content != files.get(name)}
+            said.put(Changes(new, [name for name in files if name not in now]))
+            files = now
 
-            try:
-                _change(folder, Kept(files, []))
-                function(unpack(imported().get(packed)), Path(here), *errand.rest, say, keep)
+        try:
+            with tempfile.TemporaryDirectory() as here:
+                _apply(new_folder(Path(here) / run.part), Changes(files, []))
+                function(unpack(imported().get(packed)), Path(here), *run.arguments, say, keep)
                 keep()
                 said.put(Outcome("done"))
-            except UserError as error:
-                said.put(Outcome("refused", str(error).replace(here, str(errand.root))))
-            except Exception:
-                said.put(Outcome("failed", traceback.format_exc()))
+        except UserError as error:
+            said.put(Outcome("refused", str(error).replace(here, str(run.root))))
+        except BaseException:  # whatever ends this thread: the run would otherwise be waited for without end
+            said.put(Outcome("failed", traceback.format_exc()))
 
-    def news(self) -> list[Any]:
-        """What was said since the last time; comes back soon in any case."""
-        time.sleep(AT_ONCE)
+    def messages(self) -> list[Any]:
+        """The messages of the run since the last call; returns after a short time, also if there are none."""
+        time.sleep(PERIOD)
         found = []
         while not self.said.empty():
             found.append(self.said.get())
@@ -97,33 +100,33 @@ class Runner(Actor):
 def spread(
     cluster: RayCluster,
     function: Callable[..., None],
-    errands: Sequence[Errand],
+    runs: Sequence[RemoteRun],
     at_once: int,
     hear: Say,
     warn: Callable[[str], None],
 ) -> Iterator[tuple[int, Outcome]]:
-    """function(thing, folder, *rest, say, keep) for all errands, as they end: (number, outcome).
+    """Execute all runs, at most `at_once` at the same time; yields (number, outcome) of each run when it ends.
 
-    What they say goes to `hear`. An errand whose node was lost goes on elsewhere from the files that were last kept,
-    and what the lost one still says is not heard.
+    A run passes messages to `say`, which go to `hear`, and calls `keep` to have its files copied back. A run whose node
+    was lost continues on another node from the files that were copied last.
     """
-    store = Store(2**62)  # everything stays until the last run has ended
-    packed = {id(errand.thing): [store[name] for name in store.put(pack(errand.thing))] for errand in errands}
-    waiting, tries = list(range(len(errands))), [0] * len(errands)
-    actors: Actors[int] = Actors(cluster, Runner, min(at_once, len(errands)), warn)
-    left = len(errands)
+    store = Store(2**62)  # everything is kept until the last run has ended
+    packed = {id(run.shared): [store[name] for name in store.put(pack(run.shared))] for run in runs}
+    waiting, tries = list(range(len(runs))), [0] * len(runs)
+    actors: Actors[int] = Actors(cluster, Runner, min(at_once, len(runs)), warn)
+    left = len(runs)
     try:
         while left:
             outcome = None
             if waiting and actors.free:
-                n, errand = waiting[0], errands[waiting.pop(0)]
+                n, run = waiting[0], runs[waiting.pop(0)]
                 try:
-                    files = _read(new_folder(errand.root / errand.part))
+                    files = _read(new_folder(run.root / run.part))
                 except UserError as error:
                     outcome = Outcome("refused", str(error))
                 else:
-                    light = Errand(errand.root, errand.part, None, errand.rest)
-                    actors.ask(actors.free.pop(), "begin", n, function, packed[id(errand.thing)], light, files)
+                    light = RemoteRun(run.root, run.part, None, run.arguments)
+                    actors.ask(actors.free.pop(), "begin", n, function, packed[id(run.shared)], light, files)
             elif (answer := actors.next()) is not None:
                 n = answer.asked
                 if answer.lost:
@@ -133,10 +136,10 @@ def spread(
                     else:
                         outcome = Outcome("failed", f"its process was killed or its node was lost {TRIES} times")
                 else:
-                    outcome = _listen(answer.said, errands[n].root / errands[n].part, hear)
+                    outcome = _handle(answer.said, runs[n].root / runs[n].part, hear)
                     if outcome is None:
                         actors.free.remove(answer.actor)
-                        actors.ask(answer.actor, "news", n)
+                        actors.ask(answer.actor, "messages", n)
             if outcome is not None:
                 left -= 1
                 yield n, outcome
@@ -144,13 +147,13 @@ def spread(
         actors.close()
 
 
-def _listen(said: Sequence[Any], folder: Path, hear: Say) -> Outcome | None:
-    """Keep what is to be kept and pass on the rest; the outcome, if that was among it."""
+def _handle(said: Sequence[Any], folder: Path, hear: Say) -> Outcome | None:
+    """Write changed files, pass other messages to `hear`, and return the outcome if there is one."""
     for what in said:
         if isinstance(what, Outcome):
             return what
-        if isinstance(what, Kept):
-            _change(folder, what)
+        if isinstance(what, Changes):
+            _apply(folder, what)
         else:
             hear(what)
     return None
@@ -160,9 +163,9 @@ def _read(folder: Path) -> Files:
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
 
 
-def _change(folder: Path, kept: Kept) -> None:
-    """What is no longer needed goes last, so that there is always a state to go on from."""
-    for name, content in kept.new.items():
+def _apply(folder: Path, changes: Changes) -> None:
+    """Write the new files, then remove the old ones, so that there is always a checkpoint."""
+    for name, content in changes.new.items():
         write_atomically(folder / name, content)
-    for name in kept.gone:
+    for name in changes.removed:
         (folder / name).unlink(missing_ok=True)

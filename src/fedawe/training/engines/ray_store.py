@@ -1,4 +1,4 @@
-"""What lies in a cluster's memory: equal bytes once, and once on every node that reads them."""
+"""Arrays in a cluster's object store: equal arrays are stored once, and copied once to every node that reads them."""
 
 import hashlib
 import io
@@ -17,20 +17,23 @@ from fedawe.training.engines.ray_cluster import imported
 
 Array = npt.NDArray[Any]
 PLAIN = {torch.uint8, torch.int32, torch.int64, torch.float32, torch.float64}
-LARGE = 2**20  # bytes from which an array is stored apart, and read where it lies
-LEAST = 2**15  # bytes that an array counts as, however small it is: a reference has its cost too
+LARGE = 2**20  # bytes from which an array is stored separately, and read without a copy
+LEAST = 2**15  # bytes that a smaller array is counted as, because a reference has a cost too
 
 
 class Store:
-    """Arrays by what is in them. Of those that were not in the last `put`, the newest `spare` bytes are kept."""
+    """Arrays in the object store, named by their content.
+
+    The arrays of the last `put` are kept, and of the others the most recently used up to `spare` bytes.
+    """
 
     def __init__(self, spare: int) -> None:
         self.ray, self.spare = imported(), spare
-        self.held: dict[str, tuple[Any, int]] = {}  # name -> reference and bytes, the last used last
+        self.held: dict[str, tuple[Any, int]] = {}  # name -> reference and bytes, most recently used last
         self.size = 0  # bytes of all of them
 
     def put(self, arrays: Sequence[Array]) -> list[str]:
-        """Their names; what is there already is not sent again."""
+        """Store the arrays and return their names; an array that is stored already is not sent again."""
         names = [_name(array) for array in arrays]
         for name, array in zip(names, arrays, strict=True):
             if name in self.held:
@@ -41,12 +44,12 @@ class Store:
                 self.size += size
         used = set(names)
         room = self.spare + sum(self.held[name][1] for name in used)
-        while self.size > room:  # the first was used the longest ago
+        while self.size > room:  # the first one is the least recently used
             self.size -= self.held.pop(next(iter(self.held)))[1]
         return names
 
     def __getitem__(self, name: str) -> Any:
-        """The reference, which any node can read."""
+        """The reference by which any node can read the array of this name."""
         return self.held[name][0]
 
 
@@ -56,7 +59,7 @@ def _name(array: Array) -> str:
 
 
 def pack(thing: Any) -> list[Array]:
-    """A pickle, followed by the large arrays and tensors in it."""
+    """The pickled object, followed by its large arrays and tensors."""
     apart: list[Array] = []
 
     def is_small(buffer: pickle.PickleBuffer) -> bool:
@@ -75,12 +78,12 @@ def pack(thing: Any) -> list[Array]:
 
 
 def unpack(packed: Sequence[Array]) -> Any:
-    """The thing again; its large arrays stay where they are, and nobody may write to them."""
+    """The object that was packed; its large arrays are not copied and must not be written to."""
     return pickle.loads(packed[0].data, buffers=packed[1:])
 
 
 def _is_large(what: Any) -> bool:
-    """A tensor that is as good as an array; any other is pickled as torch has it, strides and all."""
+    """Whether this is a large tensor that equals a plain array. Other tensors are pickled as torch does it."""
     return (
         type(what) is Tensor
         and what.device.type == "cpu"
