@@ -24,7 +24,7 @@ def summary(about: str, rates: npt.NDArray[np.float64], influences: Mapping[str,
     order = np.argsort(rates, kind="stable")
     said = "".join(f"<p>{html.escape(sentence)}</p>" for sentence in (advice.headline, advice.text) if sentence)
     top = min(MOST, max(2, int(np.ceil(max(influences[name].fair.max() for name in names)))))
-    rows = "".join(bars(name, influences[name].fair[order], colours[name], top) for name in names)
+    rows = "".join(bars(name, influences[name].fair[order], colours[name], top, HEIGHT) for name in names)
     each = "each client" if len(rates) <= BARS else f"the clients, averaged in {BARS} groups of similar availability"
     return (
         f'<div style="max-width:{WIDTH}px"><p><b>{html.escape(about)}</b></p>{said}{rows}'
@@ -33,20 +33,20 @@ def summary(about: str, rates: npt.NDArray[np.float64], influences: Mapping[str,
     )
 
 
-def bars(name: str, fair: npt.NDArray[np.float64], look: Look, top: int) -> str:
-    """A row of bars, one for each client or few clients, cut at `top` times the fair share."""
+def bars(name: str, fair: npt.NDArray[np.float64], look: Look, top: int, tall: int) -> str:
+    """A row of bars, one for each client or few clients, cut at `top` times the fair share; `tall` units high."""
     parts = [float(part.mean()) for part in np.array_split(fair, min(len(fair), BARS))]
     step = WIDTH / len(parts)
     drawn = "".join(
-        f'<rect x="{n * step:.1f}" y="{HEIGHT * (1 - height / top):.1f}" width="{max(step * 0.8, 0.5):.1f}" '
-        f'height="{HEIGHT * height / top:.1f}"><title>{value:.2f} times the fair share</title></rect>'
+        f'<rect x="{n * step:.1f}" y="{tall * (1 - height / top):.1f}" width="{max(step * 0.8, 0.5):.1f}" '
+        f'height="{tall * height / top:.1f}"><title>{value:.2f} times the fair share</title></rect>'
         for n, value in enumerate(parts)
         for height in [min(max(value, 0.0), top)]
     )
-    line = HEIGHT * (1 - 1 / top)
+    line = tall * (1 - 1 / top)
     return (
         f"<div><strong>{html.escape(name)}</strong>: {fair.min():.2f} to {fair.max():.2f} times the fair share</div>"
-        f'<svg class="bars" viewBox="0 0 {WIDTH} {HEIGHT}" preserveAspectRatio="none" role="img" '
+        f'<svg class="bars" viewBox="0 0 {WIDTH} {tall}" preserveAspectRatio="none" role="img" '
         f'style="width:100%;--light:{look.light};--dark:{look.dark}" aria-label="influence under {html.escape(name)}">'
         f'<g fill="{look.light}">{drawn}</g><line x1="0" '
         f'x2="{WIDTH}" y1="{line:.1f}" y2="{line:.1f}" stroke="#888" stroke-dasharray="6 4"/></svg>'
