@@ -94,7 +94,8 @@ def a_what_if(m: int) -> None:
     print(f"{m:,} clients, {rows:,} sessions over 4 weeks, --what-if {' '.join(asked)}:")
     print(f"  {len(found)} combinations in {seconds:.1f} s, {memory():.2f} GB at most")
     for one in found:
-        print(f"  {one.round:6} {one.choose:4} {one.require:9} fedavg {one.bias['fedavg']:.3f}, multiplier {one.multiplier:.1f}")
+        bias = one.bias["fedavg"]
+        print(f"  {one.round:6} {one.choose:4} {one.require:9} fedavg {bias:.3f}, multiplier {one.multiplier:.1f}")
 
 
 def cpu() -> str:

@@ -107,7 +107,7 @@ COMMANDS = [  # (arguments, what the line must say)
     ("run --p 0.5 0.5 --clients 3", "p has 2 numbers for 3 clients"),
     ("run --task mnist", "unknown task 'mnist'; expected digits, chars, quadratic, synthetic, svhn, cifar10,"),
     ("run --task none.npz", "none.npz: no such file"),
-    ("run --model resnet", "invalid choice 'resnet' for argument '--model'"),
+    ("run --model resnet", "unknown network 'resnet'; choose from softmax, mlp, cnn, paper, lstm, or name your"),
     ("trace show none.csv", "none.csv: no such file"),
     ("trace draw x.txt", "x.txt: a trace is written as .npz or .csv"),
     ("trace draw x.npz --rounds 0", "rounds must be a whole number from 1, not 0"),

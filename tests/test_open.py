@@ -259,8 +259,8 @@ def test_a_file_and_a_module_are_found(tmp_path: Path, monkeypatch: pytest.Monke
         ("--task own_parts.py:Half", "is not a fedawe.tasks.Task"),
         (
             "--task own_parts.py:Net",
-            "own_parts.py:Net is a torch.nn.Module, which is a network, not a task; write a function of the seed that "
-            "returns fedawe.tasks.Classification(data, fedawe.tasks.ModuleNetwork(Net), parts), and give its name",
+            "own_parts.py:Net is a torch.nn.Module, which is a network, not a task; name the data with --task, and the "
+            "network with --model own_parts.py:Net",
         ),
         (
             "--partition own_parts.py:nothing",

@@ -1,15 +1,9 @@
 """Build an experiment from the settings and specs of the command line."""
 
 import dataclasses
-import inspect
 import itertools
-from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import partial
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any, get_origin
-
-import numpy as np
-import torch
 
 from fedawe.algorithms import AGGREGATORS, ALGORITHMS, CHOOSERS, PAPER, Algorithm, Chosen, Robust, name_of
 from fedawe.algorithms.choosing import Chooser
@@ -18,21 +12,14 @@ from fedawe.algorithms.robust import Aggregator
 from fedawe.availability.dynamics import DYNAMICS, Dynamics
 from fedawe.availability.trace import Trace
 from fedawe.core.errors import UserError
-from fedawe.core.memory import MOST, check_room
 from fedawe.experiments import names
+from fedawe.experiments.build_task import task_of, uses_image_set
 from fedawe.experiments.experiment import Experiment
 from fedawe.experiments.names import Spec
 from fedawe.experiments.settings import OWN, STEPS, Settings, is_recorded
-from fedawe.tasks.base import Task
-from fedawe.tasks.data.sets import KNOWN
-from fedawe.tasks.named import BUNDLED, FILES, NamedTask, is_image_set
-from fedawe.tasks.partition import PARTITIONS
-from fedawe.tasks.quadratic import Quadratic
-from fedawe.tasks.synthetic import Synthetic
 from fedawe.training.local import Local, Rate
 from fedawe.training.optimisers import OPTIMISERS, SGD, Adam
 
-TASKS = {"synthetic": Synthetic}
 ADAM_RATE = 0.001  # eta0 where clients use Adam
 RATES = {"quadratic": 0.005, "chars": 1.0}  # eta0 of tasks for which 0.1 is not a good choice
 
@@ -41,7 +28,7 @@ def experiment_of(settings: Settings, algorithms: Sequence[str] = (), seeds: Seq
     """The experiment with these settings; without names, it has those of the paper's algorithms that can run."""
     availability = _availability(settings)
     recorded = availability if isinstance(availability, Trace) else None
-    task, p = _task(settings, recorded)
+    task, p = task_of(settings, recorded)
     knows_p = recorded is None or recorded.knows_p
     chosen = algorithms or [name for name in _paper() if knows_p or not lacks_probabilities(ALGORITHMS[name]())]
     common, built, own, targets = _local(settings), {}, {}, dict[str, Any]()
@@ -155,7 +142,7 @@ def _local(settings: Settings) -> Local:
     optimiser, lr = _optimiser(settings)
     default = ADAM_RATE if isinstance(optimiser, Adam) else RATES.get(settings.task, 0.1)
     eta0 = next((rate for rate in (settings.eta0, lr) if rate is not None), default)
-    batch = settings.batch if settings.batch is not None else 128 if _is_image_set(settings) else 32
+    batch = settings.batch if settings.batch is not None else 128 if uses_image_set(settings) else 32
     rate = Rate(eta0, settings.schedule)
     return Local(
         rate,
@@ -199,134 +186,3 @@ def _availability(settings: Settings) -> Dynamics | Trace:
         raise UserError(f"{settings.dynamics} is a {type(found).__name__}; expected dynamics or a Trace")
     out: Dynamics | Trace = found
     return out
-
-
-def _task(settings: Settings, recorded: Trace | None) -> tuple[Task | Callable[[int], Task], Any]:
-    """The task, and the base probabilities or None."""
-    p: Any = settings.p or None
-    if recorded is not None and settings.clients not in (None, recorded.clients):
-        raise UserError(
-            f"clients is {settings.clients}, but {settings.dynamics} has {recorded.clients}; omit it (--clients)"
-        )
-    # The number of clients, or None if only the data determines it.
-    clients = settings.clients
-    if clients is None:
-        clients = recorded.clients if recorded is not None else len(settings.p) if len(settings.p) > 1 else None
-    if clients is not None and not 1 <= clients <= MOST:
-        raise UserError(f"clients is {clients}; expected a whole number from 1 to {MOST:,}")
-    if p is not None and clients is not None and len(p) not in (1, clients):
-        raise UserError(f"p has {len(p)} numbers for {clients} clients; give one for all or one for each")
-    if settings.task == "quadratic":
-        return _quadratic(settings, clients or 2, p, recorded)
-    _refuse_options(settings.task)
-    if _is_own(settings.task):
-        return _own_task(names.parse(settings.task, "tasks", TASKS), settings, clients), p
-    named = NamedTask(
-        settings.task,
-        settings.model,
-        settings.clients,
-        settings.alpha,
-        settings.image_size,
-        settings.augment or ("image" if is_image_set(settings.task) else "none"),
-        settings.keep_empty,
-        settings.data,
-        _partition(settings),
-        settings.validation,
-        settings.evaluate_on or None,
-    )
-    if clients is not None and isinstance(named.partition, str) and named.partition != "natural":
-        named = dataclasses.replace(named, clients=clients)
-    return named, p
-
-
-def _quadratic(settings: Settings, clients: int, p: Any, recorded: Trace | None) -> tuple[Task, Any]:
-    if settings.image_size is not None or settings.evaluate_received:
-        raise UserError("image_size and evaluate_received are for data; omit them for quadratic")
-    _refuse_unused(settings, ())
-    check_room(f"a quadratic for each of {clients:,} clients", 8 * 8 * clients, "use fewer clients")
-    if p is None and recorded is None:
-        p = np.linspace(0.9, 0.3, clients)  # clients with a smaller optimum are available more often
-    return Quadratic(torch.linspace(0, 100, clients, dtype=torch.float64)[:, None]), p
-
-
-def _partition(settings: Settings) -> Any:
-    """The name of a partition, or a user's function (labels, seed); an option `clients` of it receives `--clients`."""
-    if settings.partition is None or settings.partition in PARTITIONS:
-        return settings.partition
-    spec = names.parse(settings.partition, "partitions", dict.fromkeys(PARTITIONS))
-    if spec.name in PARTITIONS or not callable(spec.target):
-        raise UserError(
-            f"partition is {settings.partition!r}; expected {', '.join(PARTITIONS)} without options, or a function "
-            "(labels, seed) that gives the samples of each client"
-        )
-    known = spec.parameters()
-    given = {"clients": settings.clients} if settings.clients is not None and "clients" in known else {}
-    options = {**given, **spec.read_options(*given, "labels", "seed")}
-    return partial(spec.target, **options) if options else spec.target
-
-
-def _refuse_options(task: str) -> None:
-    """Refuses options after the name of a task that has no options."""
-    name, colon, options = task.partition(":")
-    if colon and (name in ("quadratic", *BUNDLED, *KNOWN) or Path(name).suffix in FILES):
-        raise UserError(
-            f"the task {name} takes no options, but received {options!r}; use flags such as --clients, "
-            "--alpha or --model"
-        )
-
-
-def _is_own(task: str) -> bool:
-    """Whether the task is made by a class or function that takes options."""
-    return ":" in task or task in TASKS or task in names.registered("tasks")
-
-
-def _is_image_set(settings: Settings) -> bool:
-    return settings.task != "quadratic" and not _is_own(settings.task) and is_image_set(settings.task)
-
-
-def _own_task(spec: Spec, settings: Settings, clients: int | None) -> Task | Callable[[int], Task]:
-    """The task of a spec that names an object, a class, or a function of the seed.
-
-    `--clients`, `--model` and `--validation` are passed to options of those names.
-    """
-    if _is_module(spec.target):
-        raise UserError(
-            f"{settings.task} is a torch.nn.Module, which is a network, not a task; write a function of the seed that "
-            f"returns fedawe.tasks.Classification(data, fedawe.tasks.ModuleNetwork({spec.name}), parts), and give its "
-            "name"
-        )
-    known = {} if isinstance(spec.target, Task) else spec.parameters()
-    flags = {"clients": clients, "model": settings.model, "validation": settings.validation}
-    given = {name: value for name, value in flags.items() if value is not None and name in known}
-    _refuse_unused(settings, given, known)
-    if isinstance(spec.target, Task):
-        return spec.target
-    if not callable(spec.target):
-        raise UserError(f"{settings.task} is a {type(spec.target).__name__}; expected a task, its class or a function")
-    options = {**given, **spec.read_options(*given, "seed")}
-    if "seed" in known or not isinstance(spec.target, type):
-        return partial(spec.target, **options) if options else spec.target
-    required = [each for each in inspect.signature(spec.target).parameters.values() if each.default is each.empty]
-    missing = [each.name for each in required if each.name not in options and each.kind is each.POSITIONAL_OR_KEYWORD]
-    if missing:
-        raise UserError(f"{settings.task} needs {', '.join(missing)}; write {settings.task}:{missing[0]}=...")
-    made: Any = spec.target(**options)
-    if not isinstance(made, Task) and not callable(made):
-        raise UserError(f"{settings.task} is not a fedawe.tasks.Task; derive it from fedawe.tasks.Task")
-    out: Task | Callable[[int], Task] = made
-    return out
-
-
-def _is_module(target: Any) -> bool:
-    """Whether the object is a torch.nn.Module or a subclass of it."""
-    return isinstance(target, torch.nn.Module) or (isinstance(target, type) and issubclass(target, torch.nn.Module))
-
-
-def _refuse_unused(settings: Settings, used: Collection[str], options: Collection[str] = ()) -> None:
-    """Refuses flags about the partition of data, for a task that does not use them; it has `options` of its own."""
-    default = Settings()
-    for name in ("model", "image_size", "partition", "alpha", "validation", "augment", "keep_empty", "evaluate_on"):
-        if name not in used and getattr(settings, name) != getattr(default, name):
-            flag, mark = f"--{name.replace('_', '-')}", "," if "=" in settings.task else ":"
-            instead = f", or write {settings.task}{mark}{name}=..." if name in options else ""
-            raise UserError(f"{flag} has no meaning for the task {settings.task}; omit it{instead}")

@@ -1,9 +1,9 @@
-"""Read specs of algorithms, tasks, dynamics and partitions: `fedau:K=20`, `my.rules:Mine:beta=0.9`.
+"""Read specs of algorithms, tasks, networks, dynamics and partitions: `fedau:K=20`, `my.rules:Mine:beta=0.9`.
 
 A name is one of this package, or one that an installed package registers through an entry point (groups
-`fedawe.algorithms`, `fedawe.tasks`, `fedawe.availability`, `fedawe.partitions`, `fedawe.trackers`), or the place of an
-object: a module that can be imported or the path of a Python file, a colon, and the name of the object in it. Options
-follow after a further colon.
+`fedawe.algorithms`, `fedawe.tasks`, `fedawe.models`, `fedawe.availability`, `fedawe.partitions`, `fedawe.trackers`),
+or the place of an object: a module that can be imported or the path of a Python file, a colon, and the name of the
+object in it. Options follow after a further colon.
 """
 
 import dataclasses
@@ -25,11 +25,12 @@ import cloudpickle
 from fedawe.core.errors import UserError
 
 Group = Literal[
-    "algorithms", "tasks", "availability", "partitions", "choosers", "aggregators", "optimisers", "trackers"
+    "algorithms", "tasks", "models", "availability", "partitions", "choosers", "aggregators", "optimisers", "trackers"
 ]
 ONE: Mapping[Group, str] = {
     "algorithms": "algorithm",
     "tasks": "task",
+    "models": "network",
     "availability": "dynamics",
     "partitions": "partition",
     "choosers": "way to choose clients",

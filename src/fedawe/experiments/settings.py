@@ -6,7 +6,6 @@ from typing import Annotated, Literal
 
 from fedawe.experiments.flags import File, Number, Numbers, Pair, Whole, Word, hint, one_of, some_of
 
-Model = Literal["softmax", "mlp", "cnn", "paper", "lstm"]
 Augment = Literal["none", "image", "batch"]
 Part = Literal["train", "validation", "test"]
 STEPS = 10  # if neither steps nor epochs are given
@@ -22,9 +21,10 @@ class Settings:
     synthetic:alpha=0.5,beta=0.5), quadratic (the paper's Example 1), the path of your own .npz, .csv or .parquet or of
     a folder of LEAF, a data set added with `fedawe data` (svhn, cifar10, cinic10), or a task of your own:
     my.tasks:Text, tasks.py:Text"""
-    model: Annotated[Model | None, hint, one_of(Model)] = None
-    """network (default: paper, the paper's own, for sets of `fedawe data`; lstm for chars; softmax for synthetic; mlp
-    for the others)"""
+    model: Word = None
+    """network: softmax, mlp, cnn, paper (that of the paper), lstm, or your own class or function that builds a
+    torch.nn.Module: my.nets:Net, nets.py:Net:width=64 (default: paper for sets of `fedawe data`; lstm for chars;
+    softmax for synthetic; mlp for the others)"""
     image_size: Whole = None
     """height and width to which images are shrunk by averaging; a divisor of theirs (default: no shrinking)"""
     dynamics: str = "sine"

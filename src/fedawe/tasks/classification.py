@@ -20,7 +20,7 @@ from fedawe.tasks.base import Metrics, Task, Update, Work
 from fedawe.tasks.batches import Batches
 from fedawe.tasks.data.labelled import Data, Role
 from fedawe.tasks.executors import Batch
-from fedawe.tasks.models import ModelName, network_for
+from fedawe.tasks.models import Model, network_for
 from fedawe.tasks.module import ModuleNetwork
 from fedawe.tasks.partition import Partition, checked_parts, hold_out, label_frequencies, partition_of
 from fedawe.tasks.parts import Indices
@@ -74,8 +74,8 @@ class Classification(Task):
             raise UserError(
                 f"held_out is of {len(held_out)} clients, parts of {len(parts)}; expected one for each client"
             )
-        one = torch.zeros(1, dtype=torch.int64, device=data.x_train.device)
-        network.check_reads(data.inputs(data.x_train, one), data.name)
+        if type(self).ask is Classification.ask:
+            network.check_fits(data)
         self.network, self.augment = network, augment
         self.sampling = Sampling(parts)
         self.sizes = self.sampling.sizes
@@ -317,7 +317,7 @@ def _evaluated(rows: dict[Role, Indices], asked: Collection[Role]) -> dict[Role,
 
 def classification(
     data: Data,
-    model: ModelName = "mlp",
+    model: Model = "mlp",
     clients: int | None = None,
     alpha: float | None = None,
     seed: int = 0,
@@ -328,8 +328,9 @@ def classification(
     augment: Augment | None = None,
     evaluate_on: Collection[Role] | None = None,
 ) -> Classification:
-    """A classification task: the data, shared out among clients under `seed`, and one of the named networks.
+    """A classification task: the data, shared out among clients under `seed`, and a network.
 
+    model       a name or your own network: see `network_for`
     clients     m; None: as many as the partition has, or 100 where any number is possible
     alpha       parameter of the Dirichlet partition, 0.1 unless given; smaller is more uneven
     partition   natural, dirichlet, iid, lists of samples or a function (labels, seed): see `partition_of`. None: as the

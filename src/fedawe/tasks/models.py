@@ -1,6 +1,6 @@
-"""Networks by name, with the sizes that the data needs."""
+"""Networks by name, with the sizes that the data needs, and networks of the user's own."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import Literal
@@ -17,12 +17,21 @@ from fedawe.tasks.lstm import lstm
 from fedawe.tasks.module import ModuleNetwork
 
 ModelName = Literal["softmax", "mlp", "cnn", "paper", "lstm"]
+Model = ModelName | Callable[[], nn.Module] | ModuleNetwork
 PAPER = {"svhn": ((128,), 0.0), "cifar10": ((256, 64), 0.0), "cinic10": ((512, 256), 0.2)}  # hidden layers, dropout
 WIDTH = 32  # channels of both convolutions of the paper
 
 
-def network_for(data: Data, model: ModelName) -> ModuleNetwork:
-    """The named network, shaped by the data: softmax regression, MLP (64 hidden units), CNN, the paper's, or LSTM."""
+def network_for(data: Data, model: Model) -> ModuleNetwork:
+    """The network that `model` is, or that its name stands for.
+
+    A name gives a network with the sizes that the data needs: softmax regression, MLP (64 hidden units), CNN, the
+    paper's, or LSTM. Your own network is a function that builds a torch.nn.Module, or a `ModuleNetwork`.
+    """
+    if isinstance(model, ModuleNetwork):
+        return model
+    if callable(model):
+        return ModuleNetwork(model)
     shape = data.shape
     features = shape.numel()
     if data.text != (model == "lstm"):
@@ -35,7 +44,9 @@ def network_for(data: Data, model: ModelName) -> ModuleNetwork:
     if model == "mlp":
         return dense((features, 64, data.classes))
     if model not in ("cnn", "paper"):
-        raise UserError(f"model is {model!r}; expected softmax, mlp, cnn, paper or lstm")
+        raise UserError(
+            f"model is {model!r}; expected softmax, mlp, cnn, paper, lstm, or a function that builds a torch.nn.Module"
+        )
     if len(shape) != 3 or min(shape[1:]) < 4:
         raise UserError(
             f"a cnn needs images of at least 4 x 4; the samples of {data.name} have the shape {list(shape)}"

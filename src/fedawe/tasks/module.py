@@ -7,7 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from fedawe.core.errors import UserError
+from fedawe.core.files import brief
 from fedawe.core.rng import rng
+from fedawe.tasks.data.labelled import Data
 from fedawe.tasks.executors import Batch, Executor, ExecutorName, Kept, Loss, executor_of
 from fedawe.tasks.executors.differentiated import checked_loss
 from fedawe.tasks.layout import Layout
@@ -66,17 +68,31 @@ class ModuleNetwork:
             )
         return self.executors[dimensions]
 
-    def check_reads(self, x: Tensor, name: str) -> None:
-        """Refuses inputs x [1, ...] of another floating-point type than the parameters, if the module fails on them."""
-        if not x.is_floating_point() or x.dtype == self.layout.dtype:
-            return
+    def check_fits(self, data: Data) -> None:
+        """Refuses data if the network fails on a sample, or does not return one number for each class.
+
+        With a loss of the user's own, or with several labels for a sample, any output is accepted.
+        """
+        x = data.inputs(data.x_train, torch.zeros(1, dtype=torch.int64, device=data.x_train.device))
         try:
-            self.outputs(self.initial(0).to(x.device), x)
-        except RuntimeError:
+            found: Any = self.outputs(self.layout.vector(self.module.state_dict()).to(x.device), x)
+        except (RuntimeError, ValueError, IndexError) as error:
+            if x.is_floating_point() and x.dtype != self.layout.dtype:
+                raise UserError(
+                    f"{data.name}: inputs are {x.dtype}, the parameters of the network {self.layout.dtype}; expected "
+                    f"one type, as x.to({self.layout.dtype}) makes it"
+                ) from None
             raise UserError(
-                f"{name}: inputs are {x.dtype}, the parameters of the network {self.layout.dtype}; expected one type, "
-                f"as x.to({self.layout.dtype}) makes it"
+                f"{data.name}: the network cannot compute a sample of the shape {list(data.shape)} ({brief(error)})"
             ) from None
+        if self.per_sample is not cross_entropy or data.y_train.ndim > 1:
+            return
+        if not isinstance(found, Tensor) or found.ndim != 2 or found.shape[1] < data.classes:
+            got = f"a tensor of shape {list(found.shape)}" if isinstance(found, Tensor) else f"a {type(found).__name__}"
+            raise UserError(
+                f"{data.name}: the network returns {got} for one sample; expected a tensor [1, {data.classes}] with "
+                "one number for each class"
+            )
 
     def initial(self, seed: int) -> Tensor:
         """The initial vector of this seed, [d + b]; the global random state is restored afterwards."""

@@ -21,7 +21,7 @@ from fedawe.tasks.data.leaf import from_leaf, leaf_folder
 from fedawe.tasks.data.sets import KNOWN, digest
 from fedawe.tasks.data.tables import columns_of, from_table
 from fedawe.tasks.data.text import characters, topics_sha256
-from fedawe.tasks.models import ModelName
+from fedawe.tasks.models import Model
 from fedawe.tasks.partition import Partition, settled
 
 AugmentName = Literal["none", "image", "batch"]
@@ -41,7 +41,8 @@ class NamedTask:
 
     name        digits, chars, the path of an .npz, .csv or .parquet file, a folder of LEAF's JSON files, or a set that
                 `fedawe data` keeps
-    model       softmax, mlp, cnn, paper or lstm; None: paper for sets of `fedawe data`, lstm for chars, else mlp
+    model       softmax, mlp, cnn, paper, lstm, or a function that builds a torch.nn.Module; None: paper for sets of
+                `fedawe data`, lstm for chars, else mlp
     clients     m; None: as many as the partition has, or 100 where any number is possible
     alpha       Dirichlet parameter of the partition; smaller is more uneven; None: 0.1
     image_size  height and width to which images are shrunk; None leaves them as they are
@@ -55,7 +56,7 @@ class NamedTask:
     """
 
     name: str = "digits"
-    model: ModelName | None = None
+    model: Model | None = None
     clients: int | None = None
     alpha: float | None = None
     image_size: int | None = None

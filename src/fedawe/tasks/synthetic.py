@@ -9,7 +9,7 @@ from fedawe.core.errors import UserError
 from fedawe.core.rng import rng
 from fedawe.tasks.classification import Classification, classification
 from fedawe.tasks.data.labelled import Data
-from fedawe.tasks.models import ModelName
+from fedawe.tasks.models import Model
 
 FEATURES, CLASSES = 60, 10
 
@@ -29,14 +29,14 @@ class Synthetic:
     clients     m
     alpha       how much the clients' models differ
     beta        how much the clients' inputs differ
-    model       softmax or mlp
+    model       softmax, mlp, or a function that builds a torch.nn.Module
     validation  the share of every client's training samples that is held out to validate; None for none
     """
 
     clients: int = 30
     alpha: float = 1.0
     beta: float = 1.0
-    model: ModelName = "softmax"
+    model: Model = "softmax"
     validation: float | None = None
 
     def __post_init__(self) -> None:

@@ -70,6 +70,12 @@ class Data:
         for part in parts:
             self._check(part)
         labels = {f"y_{part}": getattr(self, f"y_{part}") for part in parts}
+        for name, y in labels.items():
+            if y.numel() and int(y.max()) >= self.classes:
+                counted = "as known_classes says" if self.known_classes else "counted in y_train; give known_classes"
+                raise UserError(
+                    f"{self.name}: {name} has a class {int(y.max())}, but there are {self.classes} classes ({counted})"
+                )
         other = {name: y.long() for name, y in labels.items() if y.dtype != torch.int64}
         return replace(self, **other) if other else self
 
