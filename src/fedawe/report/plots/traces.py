@@ -1,15 +1,12 @@
 """Figures of clients and their availability: partition, probabilities, availability over time, staleness."""
 
-from collections.abc import Sequence
-from typing import Any
-
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from fedawe.report.plots.style import BLUE, USUAL, Size, figure
-from fedawe.results.folder import Array, RunSet
-from fedawe.results.participation import echo_counts, staleness_counts
+from fedawe.results.folder import RunSet
+from fedawe.results.participation import echo_counts, staleness_counts, total_counts
 
 TEN = np.ones(10) / 10
 
@@ -92,16 +89,9 @@ def staleness_figure(runs: RunSet, size: Size = USUAL) -> Figure | None:
             ("rounds since an active client was last active", "age of the model that a client holds"),
             strict=True,
         ):
-            values = _total([count(trace) for trace in traces])
+            values = total_counts([count(trace) for trace in traces])
             ax.bar(np.arange(1, len(values)), values[1:] / values.sum(), width=1.0, color=BLUE)
             ax.set(xlabel=words, yscale="log")
             ax.yaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{100 * share:g} %"))
             ax.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     return made
-
-
-def _total(counts: Sequence[Any]) -> Array:
-    out = np.zeros(max(len(c) for c in counts))
-    for c in counts:
-        out[: len(c)] += c
-    return out
