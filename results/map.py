@@ -71,10 +71,8 @@ SEEDS = 3
 BANDS = ((3, "below 3 %"), (8, "3 to 8 %"), (15, "8 to 15 %"), (101, "15 % and more"))
 HALVES = (("below 8 %", 0.0, 0.08), ("8 % and more", 0.08, 2.0))
 LIMITS = (-15, 18)  # of the vertical axis of the figure, in points
-HELD, MOST = (
-    {"val": 5, "test": 10},
-    100,
-)  # samples of each client of Synthetic: for validation and test; at most for training
+# Samples of each client of Synthetic: for validation and test, and at most for training.
+HELD, MOST = {"val": 5, "test": 10}, 100
 
 
 @dataclass(frozen=True)

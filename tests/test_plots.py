@@ -8,13 +8,14 @@ import pytest
 import samples
 
 from fedawe.algorithms import PAPER
+from fedawe.availability.trace import Trace
 from fedawe.core.describe import path_of
 from fedawe.core.errors import UserError
 from fedawe.core.palette import DASHES, LOOKS, looks
 from fedawe.report import plots
 from fedawe.results.choice import Choice
 from fedawe.results.curves import curve
-from fedawe.results.folder import load
+from fedawe.results.folder import RunSet, load
 from fedawe.results.standings import Comparison, compare
 
 # Machado, Oliveira and Fernandes (2009), severity 1, on linear RGB.
@@ -36,6 +37,14 @@ def test_every_figure_is_written(whole: Comparison, tmp_path: Path, image: plots
     paths = plots.write_figures(whole, tmp_path / "figures", image)
     assert [path.stem for path in paths] == list(plots.FIGURES)
     assert all(path.read_bytes().startswith(magic) for path in paths)
+
+
+@pytest.mark.parametrize("rounds", [4, 30])
+def test_a_client_that_is_always_available_is_drawn_so(rounds: int) -> None:
+    trace = Trace(np.ones((rounds, 1), dtype=bool))
+    made = plots.availability_figure(RunSet(Path(), (), (), traces={0: trace}))
+    assert made is not None
+    assert made.axes[0].lines[0].get_ydata().tolist() == [1.0] * rounds
 
 
 def test_the_same_figure_is_the_same_file(whole: Comparison, tmp_path: Path) -> None:

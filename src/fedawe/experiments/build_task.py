@@ -14,6 +14,7 @@ from fedawe.availability.trace import Trace
 from fedawe.core.errors import UserError
 from fedawe.core.memory import MOST, check_room
 from fedawe.experiments import names
+from fedawe.experiments.definition import is_module
 from fedawe.experiments.names import Spec
 from fedawe.experiments.settings import Settings
 from fedawe.tasks.base import Task
@@ -136,7 +137,7 @@ def _own_task(spec: Spec, settings: Settings, clients: int | None) -> Task | Cal
 
     `--clients`, `--model` and `--validation` are passed to options of those names.
     """
-    if _is_module(spec.target):
+    if is_module(spec.target):
         raise UserError(
             f"{settings.task} is a torch.nn.Module, which is a network, not a task; name the data with --task, and the "
             f"network with --model {settings.task}"
@@ -161,11 +162,6 @@ def _own_task(spec: Spec, settings: Settings, clients: int | None) -> Task | Cal
         raise UserError(f"{settings.task} is not a fedawe.tasks.Task; derive it from fedawe.tasks.Task")
     out: Task | Callable[[int], Task] = made
     return out
-
-
-def _is_module(target: Any) -> bool:
-    """Whether the object is a torch.nn.Module or a subclass of it."""
-    return isinstance(target, torch.nn.Module) or (isinstance(target, type) and issubclass(target, torch.nn.Module))
 
 
 def _refuse_unused(settings: Settings, used: Collection[str], options: Collection[str] = ()) -> None:

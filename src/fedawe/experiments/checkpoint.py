@@ -36,13 +36,7 @@ def load(folder: Path, like: S, usable: Callable[[int], bool], warn: Callable[[s
         elif usable(int(rounds)):
             try:
                 return unpack(like, safetensors.torch.load(path.read_bytes()))
-            except (
-                SafetensorError,
-                KeyError,
-                ValueError,
-                TypeError,
-                RuntimeError,
-            ) as error:  # written by another algorithm
+            except (SafetensorError, KeyError, ValueError, TypeError, RuntimeError) as error:  # of another algorithm
                 warn(f"{path}: is not a checkpoint of this algorithm ({brief(error)}); using the one before it")
     return None
 

@@ -87,9 +87,7 @@ class Definition:
                 )
 
     def _check_task_and_algorithms(self) -> None:
-        if isinstance(self.task, torch.nn.Module) or (
-            isinstance(self.task, type) and issubclass(self.task, torch.nn.Module)
-        ):
+        if is_module(self.task):
             raise UserError(
                 "task is a torch.nn.Module, which is a network, not a task; expected fedawe.tasks.Classification(data, "
                 "fedawe.tasks.ModuleNetwork(make), parts), where make() returns the module"
@@ -155,7 +153,7 @@ class Definition:
             how = "; make it one with Classification(data, ModuleNetwork(make), parts), where make() returns the module"
             raise UserError(
                 f"task(seed) returned a {type(task).__name__}; expected a fedawe.tasks.Task"
-                f"{how if isinstance(task, torch.nn.Module) else ''}"
+                f"{how if is_module(task) else ''}"
             )
         check_clients(task)
         if device is not None and hasattr(task, "to"):
@@ -221,6 +219,11 @@ class Definition:
         if name != name_of(algorithm).lower():
             return label
         return f"{name_of(algorithm)} ({options}" if options else name_of(algorithm)
+
+
+def is_module(thing: Any) -> bool:
+    """Whether an object is a torch.nn.Module or a subclass of it."""
+    return isinstance(thing, torch.nn.Module) or (isinstance(thing, type) and issubclass(thing, torch.nn.Module))
 
 
 def _trace_path(path: str | Path) -> str | Path:

@@ -30,9 +30,7 @@ def _nothing(_: Plan) -> list[Planned]:
 
 ITEMS = {
     "fig2": Item("Example 1: the final model of two clients, for every pair of probabilities", _nothing, fig2),
-    "fig3": Item(
-        "FedAvg when all clients have the same probability, which varies over time", Plan.figure3, figures.fig3
-    ),
+    "fig3": Item("FedAvg when all clients have the same probability, which oscillates", Plan.figure3, figures.fig3),
     "fig4": Item("a partition", _nothing, figures.fig4),
     "fig5": Item("the base probabilities", _nothing, figures.fig5),
     "fig6": Item("the four dynamics", _nothing, figures.fig6),
@@ -41,8 +39,8 @@ ITEMS = {
         "eight algorithms, four dynamics, every data set, compared with the paper's", Plan.table2, tables.table2
     ),
     "table8": Item("first round at a target accuracy", Plan.sine, table8),
-    "table9": Item("several amplitudes of the sine", Plan.table9, tables.table9),
-    "table10": Item("several parameters of the Dirichlet partition", Plan.table10, tables.table10),
+    "table9": Item("the effect of the amplitude of availability", Plan.table9, tables.table9),
+    "table10": Item("the effect of uneven data", Plan.table10, tables.table10),
     "search": Item("learning rates, searched for in the same way for every algorithm", Plan.search, search),
     "fairness": Item(
         "is FedAWE still the most accurate when all algorithms are treated alike", Plan.fairness, fairness

@@ -13,7 +13,7 @@ from fedawe.core.palette import Look, looks
 from fedawe.results.curves import Curve, curve, logarithmic
 from fedawe.results.folder import Array, RunSet
 from fedawe.results.metrics import metrics_of, variants_of
-from fedawe.results.participation import Counts, by_class, echo_counts, staleness_counts
+from fedawe.results.participation import Counts, by_class, echo_counts, staleness_counts, total_counts
 from fedawe.results.standings import Comparison
 
 POINTS = 200  # largest number of points of a curve
@@ -195,14 +195,12 @@ def _histogram(counts: Sequence[Counts]) -> Json | None:
     """A histogram in percent over numbers of rounds; a bin has several rounds if there are many."""
     if not counts:
         return None
-    total = np.zeros(max(len(c) for c in counts))
-    for c in counts:
-        total[: len(c)] += c
-    if total.sum() == 0:
+    found = total_counts(counts)
+    if found.sum() == 0:
         return None
-    width = math.ceil((len(total) - 1) / BINS)
-    starts = np.arange(1, len(total), width)
-    shares = 100 * np.add.reduceat(total, starts) / total.sum()
+    width = math.ceil((len(found) - 1) / BINS)
+    starts = np.arange(1, len(found), width)
+    shares = 100 * np.add.reduceat(found, starts) / found.sum()
     return {"from": starts.tolist(), "y": shorts(shares), "width": width}
 
 

@@ -82,9 +82,7 @@ def render(comparisons: Sequence[Comparison]) -> str:
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
-    environment.filters["tidy"] = lambda text: text.replace(
-        " %", "\u00a0%"
-    )  # no line break between a number and its unit
+    environment.filters["tidy"] = lambda text: text.replace(" %", "\u00a0%")  # no line break before a unit
     suite = len(shown) > 1
     kinds = {label: kind for runs in reversed(shown) for label, kind in runs.kinds.items()}
     return environment.get_template("page.html.j2").render(

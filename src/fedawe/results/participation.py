@@ -1,5 +1,6 @@
 """Effects of availability: the staleness of clients, and metrics of classes that are rarely or often available."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +12,7 @@ from fedawe.results.choice import Interval
 from fedawe.results.folder import Array, RunSet
 from fedawe.results.metrics import metrics_of
 from fedawe.results.standings import Comparison, Difference, paired, window_mean
-from fedawe.results.summary import with_interval
+from fedawe.results.summary import difference_cell
 from fedawe.results.tables import Cell, Column, Table
 
 Counts = npt.NDArray[np.int64]
@@ -41,6 +42,14 @@ def staleness_counts(trace: Trace) -> Counts:
     counts = absences[::-1].cumsum()[::-1]
     counts[0] = 0
     return np.asarray(counts)
+
+
+def total_counts(counts: Sequence[Counts]) -> Array:
+    """The sum of several counts, such as those of several traces, [e from 0]."""
+    out = np.zeros(max(len(each) for each in counts))
+    for each in counts:
+        out[: len(each)] += each
+    return out
 
 
 def class_availability(runs: RunSet, seed: int) -> Array | None:
@@ -131,8 +140,7 @@ def class_table(comparison: Comparison) -> Table | None:
         ]
         if to is not None:
             d = None if label == to else gap_difference(found, label, to, comparison.choice.interval)
-            values = (None, None, None) if d is None else (d.mean, d.low, d.high)
-            cells.append(Cell(with_interval(metric, d), tuple(metric.plain(value) for value in values)))
+            cells.append(difference_cell(metric, d))
         rows.append(tuple(cells))
     unit, title = f" ({metric.unit})" if metric.unit else "", metric.title
     columns = [

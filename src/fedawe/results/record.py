@@ -31,9 +31,7 @@ class Record:
     evaluations: list[Line]
     end: Line | None  # how it ended: {"status": "complete" | "diverged", "message": ...}; None while it has not
     problem: str | None = None
-    rounds: list[Line] = field(
-        default_factory=list
-    )  # of a deployment: clients, refusals, bytes and seconds of each round
+    rounds: list[Line] = field(default_factory=list)  # of a deployment: clients, refusals, bytes, seconds of each round
 
     @property
     def lines(self) -> list[Line]:

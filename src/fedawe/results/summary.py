@@ -37,9 +37,7 @@ def _row(comparison: Comparison, standing: Standing) -> tuple[Cell, ...]:
         Cell(spread(metric, standing), (metric.plain(standing.mean), metric.plain(standing.std)), strong=best),
     ]
     if comparison.baseline is not None:
-        d = standing.difference
-        values = (None, None, None) if d is None else (d.mean, d.low, d.high)
-        cells.append(Cell(with_interval(metric, d), tuple(metric.plain(value) for value in values)))
+        cells.append(difference_cell(metric, standing.difference))
     return tuple(cells)
 
 
@@ -51,10 +49,14 @@ def spread(metric: Metric, standing: Standing) -> str:
     return metric.show(mean) + ("" if standing.std is None else f" ± {metric.show(standing.std, like=mean)}")
 
 
-def with_interval(metric: Metric, d: Difference | None) -> str:
-    """The difference and its interval as text; one pair has no interval."""
+def difference_cell(metric: Metric, d: Difference | None) -> Cell:
+    """A cell with a difference and its interval; one pair has no interval."""
     if d is None:
-        return MISSING
+        return Cell(MISSING, (None, None, None))
+    return Cell(_with_interval(metric, d), tuple(metric.plain(value) for value in (d.mean, d.low, d.high)))
+
+
+def _with_interval(metric: Metric, d: Difference) -> str:
     if d.low is None or d.high is None:
         return metric.show(d.mean, sign=True)
     like = max(abs(d.low), abs(d.high))

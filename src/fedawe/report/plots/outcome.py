@@ -58,9 +58,7 @@ def _label_ends(made: Figure, ax: Axes, comparison: Comparison, ends: Mapping[st
     runs, strong, styles = comparison.runs, comparison.emphasised, looks(comparison.runs.kinds)
     ax.autoscale_view()  # sets the limits of the axes, which the next line reads
     places = [ax.transAxes.inverted().transform(ax.transData.transform((0, end)))[1] for end in ends.values()]
-    line_height = (
-        1.3 * size.font / 72 / (0.8 * made.get_figheight())
-    )  # relative to the axes, which are about 0.8 of the figure
+    line_height = 1.3 * size.font / 72 / (0.8 * made.get_figheight())  # in units of the axes: 0.8 of the figure
     spots = _apart(places, line_height, 0.0, 1.0)
     for label, place, spot in zip(ends, places, spots, strict=True):
         look = styles[label]

@@ -1,17 +1,15 @@
 """Figures of clients and their availability: partition, probabilities, availability over time, staleness."""
 
-from collections.abc import Sequence
-from typing import Any
-
 import numpy as np
+import numpy.typing as npt
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from fedawe.report.plots.style import BLUE, USUAL, Size, figure
 from fedawe.results.folder import Array, RunSet
-from fedawe.results.participation import echo_counts, staleness_counts
+from fedawe.results.participation import echo_counts, staleness_counts, total_counts
 
-TEN = np.ones(10) / 10
+NEAR = 10  # rounds over which the availability in a recorded trace is averaged
 
 
 def partition_figure(runs: RunSet, size: Size = USUAL, clients: int = 20) -> Figure | None:
@@ -54,16 +52,26 @@ def availability_figure(runs: RunSet, size: Size = USUAL, rounds: int = 80) -> F
     span = min(rounds, trace.rounds)
     with figure(2.6, rows=2, sharex=True, height_ratios=(2, 1), size=size) as (made, (top, bottom)):
         for place, (client, colour) in enumerate(zip(shown, ("#6b2c7d", "#2aa3d8", "#d55e00"), strict=False)):
-            chance = trace.p[:, client] if trace.p is not None else np.convolve(trace.on[:, client], TEN, "same")
+            chance = trace.p[:, client] if trace.p is not None else _shares(trace.on[:, client])
             top.plot(chance[:span], color=colour, linewidth=1.2, label=f"client {client}")
             available = np.flatnonzero(trace.on[:span, client])
             bottom.eventplot(available, lineoffsets=place, linelengths=0.8, linewidths=1.6, colors=colour)
-        top.set(ylabel="probability" if trace.p is not None else "share of 10 rounds", ylim=(0, 1.02))
+        top.set(ylabel="probability" if trace.p is not None else f"share of {NEAR} rounds", ylim=(0, 1.02))
         top.legend(loc="upper right", ncols=3)
         bottom.set_yticks(range(len(shown)), [f"client {client}" for client in shown])
         bottom.grid(visible=False)
         bottom.set(xlabel="round", xlim=(-0.5, span - 0.5))
     return made
+
+
+def _shares(on: npt.NDArray[np.bool_]) -> Array:
+    """The share of available rounds among those near each round [T]; at both ends there are fewer than `NEAR`.
+
+    >>> _shares(np.array([True] * 5 + [False] * 5)).round(2).tolist()
+    [1.0, 0.83, 0.71, 0.62, 0.56, 0.5, 0.44, 0.38, 0.29, 0.17]
+    """
+    ones = np.ones(min(NEAR, len(on)))
+    return np.asarray(np.convolve(on, ones, "same") / np.convolve(np.ones(len(on)), ones, "same"))
 
 
 def stripes_figure(runs: RunSet, size: Size = USUAL) -> Figure | None:
@@ -92,16 +100,9 @@ def staleness_figure(runs: RunSet, size: Size = USUAL) -> Figure | None:
             ("rounds since an active client was last active", "age of the model that a client holds"),
             strict=True,
         ):
-            values = _total([count(trace) for trace in traces])
+            values = total_counts([count(trace) for trace in traces])
             ax.bar(np.arange(1, len(values)), values[1:] / values.sum(), width=1.0, color=BLUE)
             ax.set(xlabel=words, yscale="log")
             ax.yaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{100 * share:g} %"))
             ax.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     return made
-
-
-def _total(counts: Sequence[Any]) -> Array:
-    out = np.zeros(max(len(c) for c in counts))
-    for c in counts:
-        out[: len(c)] += c
-    return out
