@@ -38,11 +38,6 @@ class Advice:
     remedies: tuple[str, ...]  # changes with which FedAWE would be usable; each was computed on this log
     cautions: tuple[str, ...]
 
-    @property
-    def sentences(self) -> str:
-        """Headline, text and remedies in one text."""
-        return " ".join((self.headline, self.text, *self.remedies))
-
 
 @dataclass(frozen=True)
 class Candidate:
