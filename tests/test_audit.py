@@ -18,6 +18,7 @@ import fedawe
 from fedawe.audit import Log, audit, describe, logs, read_roster
 from fedawe.audit import page as audit_page
 from fedawe.audit.as_json import as_json
+from fedawe.audit.dealt import dealt
 from fedawe.audit.gate import quantities
 from fedawe.audit.logs import Clock, Finding
 from fedawe.audit.text import durations
@@ -25,6 +26,7 @@ from fedawe.availability.fit import Daily
 from fedawe.availability.trace import Trace
 from fedawe.cli.audit import Audit
 from fedawe.core.errors import UserError
+from fedawe.tasks.data.labelled import digits as bundled
 from fedawe.training.diagnostics import diagnostics, last_active
 
 EIGHT = ["fedawe", "fedawe-latest", "fedavg", "fedavg-all", "fedavg-known", "fedau", "f3ast", "mifa", "fedvarp"]
@@ -511,6 +513,17 @@ def test_ready_commands_can_be_pasted_into_a_shell(capsys, log):
     out = told(capsys, log, "--algorithms", "fedau:K=20", "fedavg-all")
     command = next(line for line in out.splitlines() if "fedawe run" in line)
     assert shlex.split(command)[-3:] == ["fedau:K=20", "fedavg", "fedawe"]
+
+
+def test_a_fleet_with_more_clients_than_the_digits_suffice_for_is_simulated_on_the_quadratic(capsys, tmp_path):
+    digits = "fedawe.audit.dealt:digits:trace=fleet.npz"
+    for clients, task in ((719, digits), (720, "quadratic")):
+        Trace(np.ones((2, clients))).save(tmp_path / "t.npz")
+        run = next(line for line in told(capsys, tmp_path / "t.npz").splitlines() if "fedawe run" in line)
+        assert shlex.split(run)[4:6] == ["--task", task]
+    dealt(bundled().y_train.numpy(), np.ones((719, 10)), np.random.default_rng(0))
+    with pytest.raises(UserError, match="at most 719 can share them"):
+        dealt(bundled().y_train.numpy(), np.ones((720, 10)), np.random.default_rng(0))
 
 
 def test_names_with_control_characters_reach_no_terminal(capsys, tmp_path):

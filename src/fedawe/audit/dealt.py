@@ -30,6 +30,7 @@ Indices = npt.NDArray[np.int64]
 MOSTLY = 0.8  # share of a client's samples in the classes of its group, or of its availability
 CLASSES = 10
 FEWEST = 2  # samples that every client has at least
+SAMPLES = 1438  # train samples of the bundled digits
 
 
 def labels_of(rates: Array, parts: Array | None, kind: str | None, classes: int = CLASSES) -> tuple[Array, str]:
@@ -106,6 +107,11 @@ def digits(seed: int, trace: str) -> ByGroup:
     data = bundled()
     parts = dealt(data.y_train.numpy(), arrays["labels"], rng(seed, "partition"))
     return ByGroup(data, network_for(data, "mlp"), parts, arrays["group"], [str(name) for name in arrays["groups"]])
+
+
+def task_for(clients: int, trace: Path) -> str:
+    """The task of the command that an audit prints: `digits` below, or `quadratic` if there are too many clients."""
+    return f"{__name__}:digits:trace={trace}" if clients * FEWEST <= SAMPLES else "quadratic"
 
 
 def dealt(

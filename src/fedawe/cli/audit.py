@@ -166,6 +166,7 @@ class Audit(Reading):
         return {"labels": labels_of(found.fleet.rates, parts, kind)[0], "group": group, "groups": list(names)}
 
     def _commands(self, found: "Found") -> Iterator[str]:
+        from fedawe.audit.dealt import task_for
         from fedawe.experiments.build import algorithm_spec
 
         trace = self.save
@@ -176,7 +177,7 @@ class Audit(Reading):
         typed = {algorithm_spec(text).label: text for text in self.algorithms}
         advised = found.advice.algorithm
         names = dict.fromkeys([typed.get(advised, advised), "fedavg", "fedawe"])
-        task = shlex.quote(f"fedawe.audit.dealt:digits:trace={trace}")
+        task = shlex.quote(task_for(found.fleet.clients, trace))
         of = f"--dynamics {shlex.quote(str(trace))} --task {task} --algorithms {shlex.join(names)}"
         if advised != "none":
             yield f"fedawe run {of}"
