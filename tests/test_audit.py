@@ -526,6 +526,14 @@ def test_a_fleet_with_more_clients_than_the_digits_suffice_for_is_simulated_on_t
         dealt(bundled().y_train.numpy(), np.ones((720, 10)), np.random.default_rng(0))
 
 
+def test_large_groups_are_counted_in_full(capsys, tmp_path):
+    Trace(np.ones((2, 1667))).save(tmp_path / "t.npz")
+    groups = roster(tmp_path, "client,group\n" + "".join(f"{n},a\n" for n in range(1667)))
+    out = told(capsys, tmp_path / "t.npz", "--groups", groups, "--html", tmp_path / "p.html")
+    assert re.search(r"^ +a +1,667 ", out, re.MULTILINE)
+    assert '<td class="number">1,667</td>' in (tmp_path / "p.html").read_text()
+
+
 def test_names_with_control_characters_reach_no_terminal(capsys, tmp_path):
     path = tmp_path / "log.csv"
     path.write_text("client,timestamp\n\x1b[31mred,2024-05-01T00:00:00Z\n\x07bell,2024-05-01T00:10:00Z\n")

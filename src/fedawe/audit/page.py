@@ -15,7 +15,7 @@ from fedawe.audit import Audit, Distribution, display
 from fedawe.audit.as_json import plain
 from fedawe.audit.groups import Groups
 from fedawe.audit.periods import Change
-from fedawe.audit.text import changes, durations, together
+from fedawe.audit.text import changes, durations, rounded, together
 from fedawe.audit.whatif import Scenario
 from fedawe.core.describe import path_of
 from fedawe.core.files import write_atomically
@@ -52,6 +52,7 @@ def render(found: Audit, what_if: Sequence[Scenario] = (), change: Change | None
         durations=durations(found.fleet, found.log.clock),
         fleet=found.fleet,
         clock=found.log.clock,
+        rounded=rounded,
         algorithms=algorithms,
         forgotten=_forgotten(found),
         groups=[_group_table(found, groups) for groups in found.groups],

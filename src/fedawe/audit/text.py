@@ -108,6 +108,17 @@ def bars(values: Array) -> str:
     )
 
 
+def rounded(value: float) -> str:
+    """A number with three digits, or all digits before the point; NaN is empty.
+
+    >>> rounded(17.53), rounded(0.5), rounded(1667.3), rounded(float("nan"))
+    ('17.5', '0.5', '1,667', '')
+    """
+    if np.isnan(value):
+        return ""
+    return f"{value:,.0f}" if value >= 999.5 else f"{value:.3g}"
+
+
 def together(fleet: Fleet) -> str:
     """The dependence between clients, in words."""
     known, beyond = fleet.together.correlation, fleet.together.beyond_hour
@@ -195,7 +206,7 @@ def _groups(found: Audit, groups: Groups) -> Table:
     table = _plain_table(groups.kind, "size", *(SHORT.get(name, name.removeprefix("fed")) for name in fairs))
     order = np.argsort(fairs.get("fedavg", next(iter(fairs.values()))), kind="stable")
     for g in order[:GROUPS]:
-        table.add_row(shown(groups.names[g]), f"{groups.sizes[g]:.3g}", *(f"{fair[g]:.2f}" for fair in fairs.values()))
+        table.add_row(shown(groups.names[g]), rounded(groups.sizes[g]), *(f"{fair[g]:.2f}" for fair in fairs.values()))
     if len(order) > GROUPS:
         table.caption = f"the {GROUPS} with the least influence under fedavg, of {len(order)}"
         table.caption_justify = "left"
@@ -227,8 +238,8 @@ def what_if(found: Sequence[Scenario]) -> RenderableType:
             per_day,
             _percent(one.bias.get("fedavg")),
             _percent(one.bias.get("fedawe")),
-            f"{one.multiplier:.3g}",
-            f"{one.staleness:.3g}",
+            rounded(one.multiplier),
+            rounded(one.staleness),
             one.advised,
         )
     legend = (
@@ -272,7 +283,7 @@ def change(found: Change, names: tuple[str, str]) -> RenderableType:
         for group in sorted(found.groups, key=lambda one: one.fair[1] - one.fair[0])[:GROUPS]:
             table.add_row(
                 shown(group.name),
-                f"{group.size:.3g}",
+                rounded(group.size),
                 *("unknown" if np.isnan(rate) else f"{rate:.1%}" for rate in group.rates),
                 _p(group.p),
                 f"{group.fair[0]:.2f}",
