@@ -244,7 +244,8 @@ def what_if(found: Sequence[Scenario]) -> RenderableType:
         )
     legend = (
         f"choose: clients asked in a round; never: clients of {found[0].clients} never active; per day: updates",
-        "fedavg, fedawe: bias among clients that are ever active; multiplier and staleness in rounds",
+        "fedavg, fedawe: bias among clients that are ever active; multiplier: mean factor of updates under fedawe; "
+        "staleness: mean over all clients, in rounds",
     )
     return _section("What if", table, *(Text(f"· {line}", style="dim") for line in legend))
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedawe.audit.logs.findings import Finding, counted, some
+from fedawe.audit.logs.findings import Finding, some
 from fedawe.availability.clock import Clock
 from fedawe.availability.dynamics import Mask
 from fedawe.availability.trace import Trace
@@ -93,7 +93,8 @@ class Log:
             of = f"none of the {len(roster)} clients in the table of clients"
             raise UserError(f"{of} ({some(missing)}) is in the log ({some(self.clients)})")
         m = len(missing)
-        text = f"{counted(m, 'client')} of the table of clients without a row ({some(missing)}); counted as unavailable"
+        have = "client in the table of clients has" if m == 1 else "clients in the table of clients have"
+        text = f"{m:,} {have} no row in the log ({some(missing)}); counted as never available"
         trace, repeats = self.trace, self.repeats
         on = np.concatenate([trace.on, np.zeros((trace.rounds, m), dtype=bool)], axis=1)
         p = None if trace.p is None else np.concatenate([trace.p, np.zeros((trace.rounds, m))], axis=1)
