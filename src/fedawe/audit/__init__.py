@@ -76,7 +76,7 @@ def audit(
 
     algorithms   name -> object; the eight of the paper by default
     groups       a table of clients; pass it to the reader of the log as well, to count clients without rows
-    checkpoints  number of rounds after which the influence is computed, evenly spaced over the log
+    checkpoints  how many times, evenly spaced over the log, the influence up to then is computed
 
     >>> on = [[1, 1], [1, 0], [1, 0], [1, 1]]
     >>> found = audit(Trace(on))

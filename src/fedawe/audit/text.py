@@ -23,7 +23,7 @@ UNCHANGING = "the availability of no client changes"
 GROUPS = 20  # rows of a table of groups; the page and --json have all
 
 
-def told(found: Audit, name: str) -> Iterator[RenderableType]:
+def sections(found: Audit, name: str) -> Iterator[RenderableType]:
     """The sections of the text, in order."""
     clock, log, advice = found.log.clock, found.log, found.advice
     when = ""

@@ -1,7 +1,7 @@
 """--what-if: the same log with other round lengths, cohorts and requirements, a row of numbers for each."""
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,7 +71,6 @@ def scenarios(
     round_length: str | None,
     asked: Mapping[str, list[str]],
     algorithms: Mapping[str, Any],
-    tell: Callable[[str], None] = lambda _: None,
 ) -> list[Scenario]:
     """The results for every combination of the given values; keys that are not given stay as they are."""
     found = []
@@ -79,7 +78,6 @@ def scenarios(
         other = reader if require == NOW else reader.requiring(() if require == "none" else require.split("+"))
         log = _in_rounds(other, round_length if length == NOW else length, length == NOW)
         for number in asked.get("choose", ["all"]):
-            tell(f"round={length} choose={number} require={require}")
             trace = log.trace if number == "all" else chosen(log.trace, int(number))
             found.append(_scenario(log, trace, length, number, require, algorithms))
     return found

@@ -114,7 +114,7 @@ class Audit(Reading):
             print(json.dumps(told, allow_nan=False))
             return
         console = Console(highlight=False, markup=False)
-        blocks = list(text.told(found, self.name))
+        blocks = list(text.sections(found, self.name))
         if "what_if" in more:
             blocks.insert(1, text.what_if(more["what_if"]))
         if "change" in more:

@@ -67,7 +67,7 @@ def read_rows(
         if span is None:
             span = Span.of(since, until, times.zone, times.relative)
         if words is not None:
-            work.rows = words.understood(work.rows)
+            work.rows = words.with_meaning(work.rows)
         _leave_out_unreadable(work, table, columns, times)
         if table.state is None:  # events are cut after they became intervals, which may begin before --since
             before |= _cut(work, span)

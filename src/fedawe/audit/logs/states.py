@@ -93,7 +93,7 @@ class Words:
     means: dict[str, bool] = field(default_factory=dict)  # word -> available or not; words without a meaning are absent
     _seen: list[str] = field(default_factory=list)  # the first few of all words
 
-    def understood(self, rows: pl.DataFrame) -> pl.DataFrame:
+    def with_meaning(self, rows: pl.DataFrame) -> pl.DataFrame:
         """The rows with a column `on`: true, false, or null where the word means neither."""
         new = [word for word in rows["state"].drop_nulls().unique(maintain_order=True) if word not in self.means]
         if self.on or self.off:

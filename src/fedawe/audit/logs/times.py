@@ -139,7 +139,7 @@ class Times:
             dated = table[f"{names[0]}_local"].null_count() < len(table)
             self.relative = not dated and size < RELATIVE
             if not dated and self.unit is None:
-                self._be_clear(numbers, size)
+                self._refuse_ambiguous(numbers, size)
             self._main = sum(size >= bound for _, bound, _ in UNITS[1:])
         if self.unit is not None or self.relative:
             return
@@ -152,7 +152,7 @@ class Times:
                 self.counts[other] += len(odd)
                 self._odd.setdefault(other, set()).update(odd["client"].cast(pl.String).drop_nulls().unique())
 
-    def _be_clear(self, numbers: pl.Series, size: float) -> None:
+    def _refuse_ambiguous(self, numbers: pl.Series, size: float) -> None:
         """Refuse numbers whose unit is ambiguous; `size` is their median in seconds."""
         if self.relative and _like_dates(numbers):
             raise UserError(
