@@ -680,6 +680,11 @@ def test_what_has_no_value_fails(fleet, capsys):
     assert gate.Condition.parse("fedavg.bias >= 20 %").limit == 0.2
 
 
+def test_a_large_value_is_told_without_an_exponent():
+    many = gate.Result(gate.Condition.parse("fleet.longest_absence > 10000"), 12345.0)
+    assert many.sentence == "fleet.longest_absence is 12345, which is > 10000"
+
+
 # The task that the printed command trains on.
 
 

@@ -57,7 +57,8 @@ class Result:
         limit = f"{self.condition.sign} {self.condition.limit:g}"
         if math.isnan(self.value):
             return f"{self.condition.quantity} has no value in this log, so that it cannot be compared with {limit}"
-        return f"{self.condition.quantity} is {self.value:.4g}, {'which is' if self.failed else 'not'} {limit}"
+        value = f"{self.value:.4g}" if abs(self.value) < 1000 else f"{self.value:.0f}"
+        return f"{self.condition.quantity} is {value}, {'which is' if self.failed else 'not'} {limit}"
 
 
 def quantities(found: Audit) -> dict[str, float]:
