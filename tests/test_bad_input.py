@@ -109,6 +109,8 @@ COMMANDS = [  # (arguments, what the line must say)
     ("run --task none.npz", "none.npz: no such file"),
     ("run --model resnet", "unknown network 'resnet'; choose from softmax, mlp, cnn, paper, lstm, or name your"),
     ("trace show none.csv", "none.csv: no such file"),
+    ("theory --clients 0", "clients is 0; expected a whole number from 1"),
+    (f"data list --data {__file__}", "is not a folder; --data takes the folder where data sets are kept"),
     ("trace draw x.txt", "x.txt: a trace is written as .npz or .csv"),
     ("trace draw x.npz --rounds 0", "rounds must be a whole number from 1, not 0"),
     ("trace draw x.npz --p 0.1 0.2", "p has 2 numbers for 100 clients"),
@@ -384,3 +386,12 @@ def test_a_mistaken_call(call, said, tmp_path, monkeypatch):
     assert said in str(refused.value)
     assert "\n" not in str(refused.value)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_picture_that_cannot_be_drawn_is_refused_before_anything_is_printed(monkeypatch, capsys, tmp_path):
+    fedawe.Trace(np.ones((2, 3))).save(tmp_path / "a.csv")
+    monkeypatch.setattr(sys, "argv", ["fedawe", "trace", "show", f"{tmp_path}/a.csv", "--plot", "a.gif"])
+    with pytest.raises(SystemExit):
+        main()
+    said = capsys.readouterr()
+    assert (said.out, said.err) == ("", "fedawe: a.gif: a picture is a .png, .pdf or .svg\n")

@@ -87,7 +87,9 @@ def _shares(trace: Trace) -> Array:
 def _probabilities(asked: Any, rounds: int, build: Callable[[str], Any]) -> Array:
     """The probabilities of all rounds and clients that the flags describe, [T, m]."""
     m = asked.clients if asked.clients is not None else len(asked.p) if len(asked.p) > 1 else 100
-    if m < 1 or len(asked.p) not in (1, m):
+    if m < 1:
+        raise UserError(f"clients is {m}; expected a whole number from 1")
+    if len(asked.p) not in (1, m):
         raise UserError(f"p has {len(asked.p)} numbers for {m} clients; give one for all or one for each")
     if not all(0 <= p <= 1 for p in asked.p):
         raise UserError(f"p is {' '.join(map(str, asked.p))}; expected probabilities in [0, 1]")

@@ -134,7 +134,10 @@ def _folder(given: Path | None) -> Path:
     """The folder of the data sets."""
     from fedawe.tasks.data import default_folder
 
-    return given or default_folder()
+    folder = given or default_folder()
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"{folder}: is not a folder; --data takes the folder where data sets are kept")
+    return folder
 
 
 def _add(name: str, path: Path, folder: Path) -> None:

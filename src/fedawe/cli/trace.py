@@ -72,6 +72,7 @@ class Show:
     def run(self) -> None:
         """Print a summary and stripes: a row per client or group of clients, with time to the right."""
         trace = Trace.load(self.path, round_seconds=self.round_seconds)
+        drawn = None if self.plot is None else picture(trace, self.plot)
         console = Console(highlight=False, markup=False)
         console.print(str(trace))
         for line in stripes(trace, width=max(20, min(console.width - 14, 120)), height=20):
@@ -86,8 +87,8 @@ class Show:
         if len(echoes):
             table.add_row("rounds since last available", *(f"{q:.0f}" for q in np.quantile(echoes, (0, 0.5, 1))))
         console.print(table)
-        if self.plot is not None:
-            write_atomically(self.plot, picture(trace, self.plot))
+        if self.plot is not None and drawn is not None:
+            write_atomically(self.plot, drawn)
             console.print(f"stripes in {self.plot}")
 
 
