@@ -69,6 +69,25 @@ def test_any_module_and_loader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert all(torch.equal(one[name], two[name]) for name in one)  # shuffling and dropout are named too
 
 
+def test_clients_of_an_app_weigh_as_much_as_they_have_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def linear() -> nn.Module:
+        return nn.Linear(2, 2)
+
+    def unequal(client: int) -> DataLoader[Any]:
+        return DataLoader(TensorDataset(*(each[: (16, 48)[client]] for each in data(client).dataset.tensors)), 16)  # type: ignore[attr-defined]
+
+    models = []
+    for active in ([0], [1], [0, 1]):
+        grid = FakeGrid(client_app(linear, unequal))
+        for client in active:
+            grid.connect(10 + client, client)
+        said = {"clients": 2, "num-rounds": 1, "timeout": 5.0, "steps": 1, "eta0": 0.5, "seed": 4}
+        out = tmp_path / str(len(models))
+        serve(server_app(linear), grid, monkeypatch, **said, algorithm="weighted", out=str(out))
+        models.append(load_file(run_of(out) / "model.safetensors")["weight"])
+    torch.testing.assert_close(models[2], (16 * models[0] + 48 * models[1]) / 64)
+
+
 def test_the_precision_of_the_run_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     models = {}
     for name, own in (("none", {}), ("float32", {"precision": "float32"}), ("bfloat16", {"precision": "bfloat16"})):

@@ -4,7 +4,7 @@ Both read Flower's run configuration (kebab-case keys, see docs/flower.md). A re
 the client and the round, so that the server can check both.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from typing import Any
 
@@ -141,7 +141,8 @@ def client_app(
 
     With `precision = "bfloat16"` in the run configuration it computes under `torch.autocast`. All random numbers that
     torch draws during training, also those of a loader that shuffles, are determined by (seed, t, client). The metric
-    "num-examples" is the number of samples in all steps.
+    "num-examples" is the number of samples of the client: those of the loader's `dataset`, or, for other iterables,
+    those that the steps used.
     """
 
     def train(job: Job) -> tuple[Arrays, Mapping[str, float]]:
@@ -152,7 +153,8 @@ def client_app(
         samples, total, steps = 0, 0.0, local.steps
         optimizer = torch.optim.SGD(module.parameters(), lr=local.rate(job.t))
         corrected = _correction(module, job)
-        for inputs, targets in _batches(data(job.client), steps):
+        loader = data(job.client)
+        for inputs, targets in _batches(loader, steps):
             optimizer.zero_grad()
             with local.autocast(inputs.device):
                 value = loss(module(inputs), targets)
@@ -161,7 +163,8 @@ def client_app(
             optimizer.step()
             samples, total = samples + len(targets), total + value.item()
         weight = float(local.weights(None, 1, job.t, job.prox))
-        metrics = {"num-examples": samples, "train-loss": total / steps}
+        dataset = getattr(loader, "dataset", None)
+        metrics = {"num-examples": len(dataset) if isinstance(dataset, Sized) else samples, "train-loss": total / steps}
         return module.state_dict(), {**metrics, wire.WEIGHT: weight, wire.RATE: local.rate(job.t)}
 
     return client_app_of(train, applies=("shift", "prox"))
