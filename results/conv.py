@@ -11,7 +11,6 @@ of the same run; those of other runs are kept.
 """
 
 import functools
-import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -38,7 +37,9 @@ from tables import (
 
 from fedawe.core.describe import path_of
 from fedawe.core.palette import LOOKS
+from fedawe.paper.beside import Setting
 from fedawe.paper.found import metric_of
+from fedawe.paper.orderings import orderings
 from fedawe.paper.plan import ALGORITHMS, NAMES, Plan, Variant
 from fedawe.paper.plan import DYNAMICS as ALL_DYNAMICS
 from fedawe.paper.presets import DENSE, Rates, presets, tuned_rates
@@ -406,6 +407,10 @@ def short(frame: pd.DataFrame) -> str:
         if changes:
             how = "by rounds (five evaluations at one phase of the availability, not all of the last 50 rounds)"
             said.append(f"FedAWE minus FedAvg at {rates}, {how}: {'; '.join(changes)}.")
+    for kind, rates in KINDS.items():
+        accuracies = {name: values for name, one in variants(kind).items() if (values := last(conv, one))}
+        held = orderings([Setting(DYNAMICS, "table2", (DATA, DYNAMICS), {}, accuracies)])
+        said.append(f"At {rates}, {held.words().replace('Of', 'of', 1)}")
     slow, fast = (variants(kind)[BASELINE] for kind in ("paper", "equal"))
     gained = paired(last(conv, fast), last(conv, slow))
     if gained is not None:
@@ -505,10 +510,7 @@ def write_all() -> None:
     """Write tables and figure from the stored evaluations, also to the page."""
     frame = pd.read_csv(KEPT / "evaluations.csv.gz")
     write(KEPT, tables(frame))
-    drawn = curves(frame)
-    for suffix in ("png", "svg"):
-        save(drawn, KEPT / f"curves.{suffix}")
-    shutil.copyfile(KEPT / "curves.svg", PAGES / "conv.svg")
+    save(curves(frame), PAGES / "conv.svg")
 
 
 def main() -> None:
