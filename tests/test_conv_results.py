@@ -13,7 +13,7 @@ import scipy.stats
 import scripts
 from scripts import rows
 
-from fedawe.audit.recommend import SLOW
+from fedawe.audit.cautions import SLOW
 from fedawe.results import record as records
 
 KEPT = scripts.RESULTS / "conv"

@@ -15,10 +15,10 @@ import tyro
 
 import fedawe
 from fedawe.audit import Log, audit, describe, gate, logs, periods, read_roster, whatif
+from fedawe.audit.candidates import Candidate, choose
 from fedawe.audit.dealt import dealt, digits, groups_of, labels_of
 from fedawe.audit.logs import Clock, Reader
 from fedawe.audit.logs.times import Times
-from fedawe.audit.recommend import Candidate, choose
 from fedawe.availability.trace import Trace
 from fedawe.cli.audit import Audit
 from fedawe.cli.main import parse

@@ -9,10 +9,10 @@ import numpy as np
 
 from fedawe.algorithms import PAPER, FedAWE, name_of
 from fedawe.algorithms.facts import needs_probabilities
+from fedawe.audit.candidates import Candidate, choose
 from fedawe.audit.fleet import echoes_of
 from fedawe.audit.influence import influence
 from fedawe.audit.logs import Log, Reader, seconds
-from fedawe.audit.recommend import Candidate, choose
 from fedawe.availability.trace import Trace
 from fedawe.core.errors import UserError
 from fedawe.core.rng import rng
