@@ -74,6 +74,18 @@ HELD = [
 ]
 
 BEYOND = "mini/beyond.md"
+ALPHA, GAMMA = "mini/alpha.md", "mini/gamma.md"
+GAINS = {a: ahead(ALPHA, "MIFA", setting=f"α = {a}") for a in ("0.05", "0.1", "1.0")}
+BETWEEN = {a: between(ALPHA, "MIFA", setting=f"α = {a}") for a in GAINS}
+UNEVEN, THEIRS_UNEVEN = (
+    [table(ALPHA, setting=f"α = {a}")["FedAWE"][column].split()[0] for a in GAINS]
+    for column in ("minus FedAvg (95 %)", "minus FedAvg, the paper")
+)
+
+GAMMAS = ("γ = 0.1", "γ = 0.2", "γ = 0.3")
+SWING = {name: [ahead(GAMMA, name, setting=g) for g in GAMMAS] for name in ("MIFA", "FedAU", "FedAWE")}
+THEIRS_SWING = [table(GAMMA, setting=g)["FedAWE"]["minus FedAvg, the paper"].lstrip("+") for g in GAMMAS]
+
 LEADS = [line for line in (scripts.RESULTS / BEYOND).read_text(encoding="utf-8").splitlines() if "FedAvg" in line]
 BEHIND = re.findall(r"−(\d+\.\d) \[−\d+\.\d, \+", LEADS[0])  # with intervals that contain zero
 
@@ -108,6 +120,23 @@ CLAIMS = {
         f"MIFA has the highest accuracy in all three: {accuracy(BEYOND, 'MIFA', 'markov')} % under Markov chains, "
         f"{accuracy(BEYOND, 'MIFA', 'cyclic')} under cycles and {accuracy(BEYOND, 'MIFA', 'outages')} under outages.",
         "FedAWE is behind FedAvg by {}, {} and {} points; all intervals contain zero.".format(*BEHIND),
+        f"MIFA is ahead of FedAvg by {GAINS['0.05']} points with α = 0.05 {BETWEEN['0.05']}, by {GAINS['0.1']} with "
+        f"0.1 {BETWEEN['0.1']}, and by {GAINS['1.0']} with 1.0 {BETWEEN['1.0']}.",
+        f"FedAU and FedAvg-known gain {ahead(ALPHA, 'FedAU', setting='α = 0.05')} and "
+        f"{ahead(ALPHA, 'FedAvg-known', setting='α = 0.05')} points with α = 0.05, and at most "
+        f"{ahead(ALPHA, 'FedAvg-known', setting='α = 1.0')} with 1.0",
+        f"FedAWE's difference to FedAvg** is {UNEVEN[0]}, {UNEVEN[1]} and {UNEVEN[2]} points; all three intervals "
+        "contain zero",
+        f"MIFA is ahead of FedAvg by {GAINS['1.0']} points if the data is nearly even (α = 1.0), by {GAINS['0.1']} with "
+        f"the paper's α = 0.1, and by {GAINS['0.05']} with α = 0.05",
+        f"FedAWE minus FedAvg is {UNEVEN[2]}, {UNEVEN[1]} and {UNEVEN[0]} for α = 1.0, 0.1 and 0.05, and all intervals "
+        f"contain zero; MIFA's lead grows from {GAINS['1.0']} to {GAINS['0.1']} and {GAINS['0.05']} points",
+        "MIFA is ahead of FedAvg by {}, {} and {} points, FedAU by {}, {} and {}, with intervals above zero.".format(
+            *SWING["MIFA"], *SWING["FedAU"]
+        ),
+        "FedAWE is ahead by {}, {} and {} points, with intervals that contain zero; ".format(*SWING["FedAWE"])
+        + "in the paper by {}, {} and {}.".format(*THEIRS_SWING),
+        f"In the paper it is {THEIRS_UNEVEN[0]}, {THEIRS_UNEVEN[1]} and {THEIRS_UNEVEN[2]}.",
         f"FedAWE's last aggregate is {ahead(MODELS, 'FedAWE', LAST, rates='equal rates')} points behind FedAvg "
         f"at equal rates {between(MODELS, 'FedAWE', LAST, rates='equal rates')}",
         f"FedAWE and FedAvg-known have {accuracy(PAPER, 'FedAWE')} %, MIFA and FedVARP {accuracy(PAPER, 'MIFA')}, "
@@ -158,6 +187,17 @@ def test_the_order_at_the_papers_rates_is_the_papers() -> None:
     """Two that are level here are neighbours there."""
     order = sorted(table(PAPER), key=lambda name: (float(accuracy(PAPER, name)), float(accuracy(PAPER, name, THEIRS))))
     assert order == sorted(table(PAPER), key=lambda name: float(accuracy(PAPER, name, THEIRS)))
+
+
+def test_what_is_said_to_contain_zero_does() -> None:
+    """And what is said to be above zero is."""
+    for name, settings in ((ALPHA, [f"α = {a}" for a in GAINS]), (GAMMA, GAMMAS)):
+        for setting in settings:
+            rows = {key: row["minus FedAvg (95 %)"] for key, row in table(name, setting=setting).items()}
+            ends = {key: [float(end) for end in re.findall(r"[+-]\d+\.\d", text)[1:]] for key, text in rows.items()}
+            assert ends["FedAWE"][0] < 0 < ends["FedAWE"][1]
+            assert ends["MIFA"][0] > 0
+            assert ends["FedAU"][0] > 0 or setting == "α = 1.0"
 
 
 def test_all_clear_orderings_hold_at_the_papers_rates() -> None:

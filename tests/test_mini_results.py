@@ -83,3 +83,51 @@ def test_what_the_page_says_of_other_availability(evaluations: pd.DataFrame) -> 
         assert max(means, key=lambda name: float(means[name])) == "MIFA"
     least, middle, most = sorted(last_50(evaluations, "svhn-cyclic", "FedAWE"))
     assert middle - least > 5 * (most - middle)
+
+
+FOLDERS = {  # of tables 9 and 10
+    "table9": {"γ = 0.3": "svhn-sine", "γ = 0.2": "svhn-sine-gamma=0.2", "γ = 0.1": "svhn-sine-gamma=0.1"},
+    "table10": {"α = 0.05": "svhn-sine-alpha=0.05", "α = 0.1": "svhn-sine", "α = 1.0": "svhn-sine-alpha=1.0"},
+}
+
+
+def labelled(evaluations: pd.DataFrame, name: str) -> str:
+    """The label of an algorithm of table 9 or 10 at equal rates."""
+    text = f"{name.lower()}({'clip=0.5,' if name == 'FedAWE' else ''}eta0=0.1)"
+    assert text in set(evaluations.label)
+    return text
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_tables_9_and_10_are_what_numpy_says(evaluations: pd.DataFrame, name: str) -> None:
+    rows = table(f"{name}.csv")
+    assert {row["setting"] for row in rows} == FOLDERS[name].keys()
+    for row in rows:
+        runs = evaluations[evaluations.folder == FOLDERS[name][row["setting"]]]
+        runs = runs[(runs.label == labelled(evaluations, row["algorithm"])) & runs["round"].isin(range(752, 801, 2))]
+        assert set(runs.status) == {"complete"}
+        for metric in ("test", "train"):
+            found = 100 * runs.groupby("seed")[f"{metric}_accuracy"].mean()
+            assert len(found) == int(row[f"{metric}_here_seeds"]) == 3
+            assert float(row[f"{metric}_here"]) == pytest.approx(found.mean(), abs=1e-3)
+            assert float(row[f"{metric}_here_std"]) == pytest.approx(found.std(ddof=1), abs=1e-3)
+
+
+@pytest.mark.parametrize(("short", "name"), [("gamma.md", "table9"), ("alpha.md", "table10")])
+def test_their_short_forms_are_what_scipy_says(evaluations: pd.DataFrame, short: str, name: str) -> None:
+    def by_seed(setting: str, algorithm: str) -> np.ndarray:
+        runs = evaluations[evaluations.folder == FOLDERS[name][setting]]
+        runs = runs[(runs.label == labelled(evaluations, algorithm)) & runs["round"].isin(range(752, 801, 2))]
+        return 100 * runs.groupby("seed").test_accuracy.mean().to_numpy()
+
+    rows = scripts.rows((KEPT / short).read_text(encoding="utf-8"))
+    printed = {(row["setting"], row["algorithm"]): row for row in table(f"{name}.csv")}
+    assert {(row["setting"], row["algorithm"]) for row in rows} == printed.keys()
+    for row in rows:
+        found, base = by_seed(row["setting"], row["algorithm"]), by_seed(row["setting"], "FedAvg")
+        assert row["test accuracy"] == f"{found.mean():.1f} ± {found.std(ddof=1):.1f}"
+        if row["algorithm"] != "FedAvg":
+            low, high = scipy.stats.ttest_1samp(found - base, 0).confidence_interval()
+            assert row["minus FedAvg (95 %)"] == f"{(found - base).mean():+.1f} ({low:+.1f} to {high:+.1f})"
+            theirs = [float(printed[row["setting"], each]["test_paper"]) for each in (row["algorithm"], "FedAvg")]
+            assert row["minus FedAvg, the paper"] == f"{theirs[0] - theirs[1]:+.1f}"
