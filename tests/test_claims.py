@@ -127,8 +127,8 @@ CLAIMS = {
         f"{ahead(ALPHA, 'FedAvg-known', setting='α = 1.0')} with 1.0",
         f"FedAWE's difference to FedAvg** is {UNEVEN[0]}, {UNEVEN[1]} and {UNEVEN[2]} points; all three intervals "
         "contain zero",
-        f"MIFA is ahead of FedAvg by {GAINS['1.0']} points if the data is nearly even (α = 1.0), by {GAINS['0.1']} with "
-        f"the paper's α = 0.1, and by {GAINS['0.05']} with α = 0.05",
+        f"MIFA is ahead of FedAvg by {GAINS['1.0']} points if the data is nearly even (α = 1.0), by {GAINS['0.1']} "
+        f"with the paper's α = 0.1, and by {GAINS['0.05']} with α = 0.05",
         f"FedAWE minus FedAvg is {UNEVEN[2]}, {UNEVEN[1]} and {UNEVEN[0]} for α = 1.0, 0.1 and 0.05, and all intervals "
         f"contain zero; MIFA's lead grows from {GAINS['1.0']} to {GAINS['0.1']} and {GAINS['0.05']} points",
         "MIFA is ahead of FedAvg by {}, {} and {} points, FedAU by {}, {} and {}, with intervals above zero.".format(
